@@ -1,0 +1,1 @@
+//! Who may talk to us: CIDR policies and the real client address.

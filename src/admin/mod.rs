@@ -1,0 +1,1 @@
+//! Port 7998: liveness, readiness, metrics and the admin API.

@@ -1,0 +1,52 @@
+//! `listeners:`, the sockets that accept traffic.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// One listening socket.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerConfig {
+    /// Metric label and log field; default `edge` for the first, the address for others.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Address and port; `[::]` is dual stack.
+    pub address: SocketAddr,
+    /// Whether this port speaks TLS.
+    #[serde(default)]
+    pub tls: ListenerTls,
+    /// Plain HTTP on an `auto` port is answered with 308 to the same URL under https.
+    #[serde(default)]
+    pub redirect_http: bool,
+    /// Offer HTTP/2 (by ALPN).
+    #[serde(default = "yes")]
+    pub http2: bool,
+}
+
+/// Whether a port speaks TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ListenerTls {
+    /// HTTP and HTTPS on one port, told apart by the first byte.
+    #[default]
+    Auto,
+    /// HTTPS only.
+    Required,
+    /// HTTP only.
+    Off,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What stands in for `listeners:` when it is left out.
+pub(super) fn default_listeners() -> Vec<ListenerConfig> {
+    vec![ListenerConfig {
+        name: Some("edge".to_owned()),
+        address: SocketAddr::from(([0, 0, 0, 0], 7999)),
+        tls: ListenerTls::Auto,
+        redirect_http: false,
+        http2: true,
+    }]
+}

@@ -1,0 +1,50 @@
+//! `certificates:` and `tls:`.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// One certificate chain and its key, both PEM files.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateConfig {
+    /// The chain, leaf first.
+    pub cert: PathBuf,
+    /// The leaf's private key.
+    pub key: PathBuf,
+    /// Used for clients without SNI or with an unknown name; if none is marked, the first one is.
+    #[serde(default)]
+    pub default: bool,
+}
+
+/// TLS policy of every listener.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsConfig {
+    /// Lowest version accepted.
+    pub min_version: TlsVersion,
+    /// What a handshake for a name no certificate covers gets.
+    pub unknown_names: UnknownNames,
+}
+
+/// A TLS version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    #[default]
+    #[serde(rename = "1.2")]
+    V1_2,
+    /// TLS 1.3 (RFC 8446).
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
+/// What a handshake for a name no certificate covers gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownNames {
+    /// The default certificate.
+    #[default]
+    Default,
+    /// A fatal `unrecognized_name` alert (RFC 6066 section 3).
+    Refuse,
+}

@@ -1,0 +1,3 @@
+//! The `portcullis` binary: parses arguments, dispatches, exits.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What happens to a request: the phases of one proxied exchange.

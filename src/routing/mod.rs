@@ -1,0 +1,1 @@
+//! Which route takes a request.

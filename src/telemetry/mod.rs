@@ -1,0 +1,1 @@
+//! What we tell the operator: the process log, metrics and the access log.

@@ -1,0 +1,1 @@
+//! Who we are: certificates, chosen by server name.

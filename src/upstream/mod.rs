@@ -1,0 +1,1 @@
+//! Where a request is sent: pools of endpoints and the choice among them.
