@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn what_clients_cause_at_will_is_no_error() {
-        for target in ["pingora_proxy", "pingora_proxy::proxy_h1", "pingora_core::protocols::http::v2", "h2"] {
+        for target in ["pingora_proxy", "pingora_proxy::proxy_h1", "pingora_core::protocols::http::v2", "h2"]
+        {
             assert_eq!(ranked(target, Level::Error), Level::Debug, "{target}");
         }
         assert_eq!(ranked("pingora_core::server", Level::Error), Level::Error);
