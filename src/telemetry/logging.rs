@@ -70,13 +70,13 @@ impl Log for StderrLog {
             return;
         }
         let json = self.json.load(Ordering::Relaxed);
-        LINE.with(|line| {
-            // A message that logs while it is being formatted gets a line of its own.
-            match line.try_borrow_mut() {
-                Ok(mut line) => write_line(&mut line, record, json),
-                Err(_) => write_line(&mut Vec::new(), record, json),
-            }
+        // A message that logs while it is being formatted, or while its thread ends, gets a line of its own.
+        let reused = LINE.try_with(|line| {
+            line.try_borrow_mut().map(|mut line| write_line(&mut line, record, json)).is_ok()
         });
+        if !reused.unwrap_or(false) {
+            write_line(&mut Vec::new(), record, json);
+        }
     }
 
     fn flush(&self) {}

@@ -23,6 +23,8 @@ const WAKE_AT: usize = 64 * 1024;
 const BOUND: usize = 4 * 1024 * 1024;
 /// Memory a buffer keeps after a stall is over.
 const KEEP: usize = 256 * 1024;
+/// Keeps an absurd deadline from overflowing the clock.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// The access log's output and its thread.
@@ -200,7 +202,7 @@ impl Shared {
     }
 
     fn wait_until(&self, deadline: Duration, reached: impl Fn(&Orders) -> bool) -> bool {
-        let end = Instant::now() + deadline;
+        let end = Instant::now() + deadline.min(LONGEST_WAIT);
         let mut orders = self.orders.lock();
         while !reached(&orders) && !orders.finished {
             if self.done.wait_until(&mut orders, end).timed_out() {
@@ -299,7 +301,9 @@ impl Writer {
         }
         if self.mid_line {
             // A line was cut by an error: it must not swallow the next one.
-            self.mid_line = self.sink.write(b"\n").0 == 0;
+            let (ended, error) = self.sink.write(b"\n");
+            self.mid_line = ended == 0;
+            self.error = error.or(self.error.take());
         }
         let (written, error) = if self.mid_line { (0, None) } else { self.sink.write(text) };
         let (out, lost) = text.split_at(written.min(text.len()));

@@ -160,7 +160,7 @@ fn a_full_buffer_drops_and_counts() {
 }
 
 #[test]
-fn a_pipe_without_a_reader_is_refused_or_dropped_never_waited_for() {
+fn a_reader_that_went_away_costs_its_lines_only() {
     let metrics = Metrics::new();
     let (reader, pipe) = std::io::pipe().unwrap();
     let sink = Sink::Stdout(std::os::fd::OwnedFd::from(pipe).into());
@@ -181,4 +181,20 @@ fn lines_after_the_end_are_counted() {
     fixture.say("late\n");
     assert!(fixture.writer.shutdown(SOON) && fixture.writer.flush(SOON));
     assert_eq!(fixture.counts(), (0, 1));
+}
+
+#[test]
+fn a_line_cut_by_an_error_does_not_swallow_the_next_one() {
+    let metrics = Metrics::new();
+    let (mut reader, pipe) = std::io::pipe().unwrap();
+    let sink = Sink::Stdout(std::os::fd::OwnedFd::from(pipe).into());
+    let shared = Arc::new(Shared::new(&AccessLogOutput::Stdout, metrics, 1));
+    let mut writer = Writer::new(Arc::clone(&shared), sink);
+    writer.mid_line = true;
+    shared.append(|out| out.extend_from_slice(b"2\n"));
+    writer.drain(false);
+    drop(writer);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+    assert_eq!(text, "\n2\n");
 }
