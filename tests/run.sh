@@ -113,7 +113,7 @@ configuration_files() {
 
 supply_chain() {
     if command -v cargo-deny >/dev/null; then
-        cargo deny --locked --offline check licenses bans sources
+        cargo deny --locked check licenses bans sources
     else
         echo 'cargo-deny is not installed: licences, bans and sources are not checked'
     fi
