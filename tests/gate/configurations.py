@@ -50,9 +50,7 @@ def provide_files(file: pathlib.Path, target: pathlib.Path) -> None:
     certs = re.findall(rf"\bcert:\s*{VALUE}", live)
     keys = re.findall(rf"\bkey:\s*{VALUE}", live)
     authorities = re.findall(rf"\bca:\s*{VALUE}", live)
-    for path in {*certs, *keys, *authorities}:
-        if path.startswith("/"):
-            text = text.replace(path, f"{target}/absolute{path}")
+    text = re.sub(rf"\b((?:cert|key|ca):\s*[\"']?)(/[^\"',}}\s#]+)", rf"\g<1>{target}/absolute\g<2>", text)
     file.write_text(text, encoding="utf-8")
     for cert, key in [*zip(certs, keys), *((ca, ca + ".key") for ca in authorities)]:
         make_certificate(place(cert, file, target), place(key, file, target))
