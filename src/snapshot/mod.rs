@@ -1,1 +1,130 @@
 //! One configuration, compiled.
+//!
+//! A [`Snapshot`] is built completely beside the one that serves ([`compile`]), published by one
+//! atomic swap ([`store`]) and pinned by each request from its first hook to its log line, so that
+//! no request ever sees two generations. It knows nothing of connections or of the engine's hooks.
+
+pub mod compile;
+pub mod rejection;
+pub mod store;
+pub mod target;
+
+use crate::access::client_addr::TrustedProxies;
+use crate::access::policy::AccessPolicy;
+use crate::config::{Config, EncodedSlash, ListenerConfig, Source};
+use crate::routing::Router;
+use crate::telemetry::access_log::policy::AccessLogPolicy;
+use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use crate::tls::store::CertificateStore;
+use crate::tls::tickets::TicketKeys;
+use crate::upstream::peer::Timeouts;
+use crate::upstream::pool::Pool;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use compile::prepare;
+pub use rejection::{Pages, Rejection};
+pub use store::SnapshotStore;
+pub use target::{FixedResponse, Redirect, Target};
+
+/// What every snapshot of a process shares and a compile needs.
+#[derive(Clone)]
+pub struct Shared {
+    /// Where metric handles come from; counters of kept names go on across reloads.
+    pub metrics: Arc<Metrics>,
+    /// Session ticket keys, so that TLS sessions resume across workers and reloads.
+    pub tickets: TicketKeys,
+}
+
+/// One configuration, compiled. Immutable once published.
+pub struct Snapshot {
+    /// 1 for the configuration the process started with, one more for each published reload.
+    pub generation: u64,
+    /// What was written.
+    pub config: Arc<Config>,
+    /// Where it was written.
+    pub source: Source,
+    /// Peers that may name the client.
+    pub trusted: TrustedProxies,
+    /// The global CIDR policy.
+    pub access: AccessPolicy,
+    /// Chooses among [`Snapshot::routes`].
+    pub router: Router<Arc<Route>>,
+    /// All routes, in file order.
+    pub routes: Vec<Arc<Route>>,
+    /// Every pool, by name; inline lists carry the name of their route.
+    pub pools: BTreeMap<String, Arc<Pool>>,
+    /// Certificates by server name.
+    pub certificates: CertificateStore,
+    /// Which requests are logged, and how.
+    pub access_log: AccessLogPolicy,
+    /// The answers the gateway gives itself when it refuses.
+    pub pages: Pages,
+    /// Bounds on what a client may send.
+    pub limits: Limits,
+    /// How paths are made canonical.
+    pub paths: Paths,
+    /// Series for requests no route took.
+    pub unrouted: Arc<RouteMetrics>,
+    /// Series for requests refused before routing.
+    pub rejected: Arc<RouteMetrics>,
+}
+
+/// A route, compiled: what its requests get.
+pub struct Route {
+    /// Metric label and log field.
+    pub name: String,
+    /// Where its requests go.
+    pub target: Target,
+    /// Its own CIDR policy, after the global one.
+    pub access: Option<AccessPolicy>,
+    /// Upstream timeouts.
+    pub timeouts: Timeouts,
+    /// How long an upgraded connection may be silent both ways.
+    pub websocket_idle: Duration,
+    /// Largest request body in bytes; `u64::MAX` = no limit.
+    pub body_limit: u64,
+    /// Its series.
+    pub metrics: Arc<RouteMetrics>,
+}
+
+/// Bounds on what a client may send, in the units the request path compares.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of the request line.
+    pub request_line: usize,
+    /// Bytes of the header block.
+    pub headers: usize,
+    /// Header fields.
+    pub header_count: usize,
+    /// A whole header block, from its first byte.
+    pub header_timeout: Duration,
+    /// A kept-alive connection without a request.
+    pub idle_timeout: Duration,
+    /// Between two reads of a request body.
+    pub body_idle_timeout: Duration,
+    /// Requests on one HTTP/1 connection.
+    pub requests_per_connection: u32,
+}
+
+/// How request paths are made canonical.
+#[derive(Debug, Clone, Copy)]
+pub struct Paths {
+    /// `//` becomes `/`.
+    pub merge_slashes: bool,
+    /// What happens to `%2F`.
+    pub encoded_slash: EncodedSlash,
+}
+
+impl Snapshot {
+    /// Idle upstream connections one worker keeps, over all pools.
+    pub fn upstream_keepalive(&self) -> usize {
+        self.pools.values().map(|pool| pool.config().keepalive as usize).sum::<usize>().max(1)
+    }
+
+    /// The listeners as configured, in file order.
+    pub fn listeners(&self) -> &[ListenerConfig] {
+        &self.config.listeners
+    }
+}
