@@ -1,1 +1,17 @@
-//! The door: sockets, accept loops, TLS handshakes and the buffered stream handed to the proxy.
+//! The door: sockets, accept loops, TLS handshakes and the stream handed to the proxy.
+//!
+//! Each address is bound once ([`listener`]); every worker gets its own duplicate of the socket and
+//! runs its own accept loops ([`worker`]), so a connection lives and dies on one thread. A
+//! connection is told apart by its first byte, handshaken with the certificates of the serving
+//! snapshot ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application.
+//! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
+//! nothing of HTTP but the deadline of a header block.
+
+pub mod accept;
+pub mod connection;
+pub mod deadline;
+pub mod drain;
+pub mod listener;
+pub mod socket;
+pub mod stream;
+pub mod worker;

@@ -1,0 +1,215 @@
+//! From an accepted socket to a connection the application serves.
+
+use super::connection::{Connection, TlsInfo, canonical_peer};
+use super::deadline::Deadline;
+use super::drain::{Drain, DrainGuard};
+use super::listener::Listener;
+use super::socket::Socket;
+use super::stream::{Digests, EdgeStream, Refusal, Transport};
+use crate::config::ListenerTls;
+use crate::snapshot::{Limits, SnapshotStore};
+use crate::telemetry::metrics::Metrics;
+use pingora_core::apps::ServerApp;
+use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
+use pingora_core::protocols::tls::SslDigest;
+use pingora_core::protocols::{ALPN, SocketDigest};
+use pingora_core::server::ShutdownWatch;
+use pingora_core::tls::ssl::{ErrorCode, NameType, SslRef};
+use pingora_core::tls::tokio_ssl::SslStream;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// First byte of a TLS handshake record (RFC 8446 section 5.1). No HTTP method begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// Pause after accept fails for want of descriptors or memory: it would fail again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the accept loops of one worker share.
+pub struct Door<A> {
+    /// Serves what comes in.
+    pub app: Arc<A>,
+    /// For certificates, limits and pages.
+    pub snapshots: Arc<SnapshotStore>,
+    /// For refusals.
+    pub metrics: Arc<Metrics>,
+    /// Counts open connections of the process.
+    pub drain: Arc<Drain>,
+}
+
+impl<A: ServerApp + Send + Sync + 'static> Door<A> {
+    /// Accepts until `shutdown` turns true; connections go on by themselves.
+    pub async fn accept_loop(
+        self: Arc<Self>,
+        listener: Arc<Listener>,
+        socket: TcpListener,
+        mut shutdown: ShutdownWatch,
+    ) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = socket.accept() => accepted,
+                _ = shutdown.wait_for(|leaving| *leaving) => return,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let (door, listener, shutdown) =
+                        (Arc::clone(&self), Arc::clone(&listener), shutdown.clone());
+                    tokio::spawn(async move { door.serve(listener, stream, peer, shutdown).await });
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    log::error!("listener `{}` cannot accept: {error}", listener.name);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        listener: Arc<Listener>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        shutdown: ShutdownWatch,
+    ) {
+        let _open = Open::new(&listener, &self.drain);
+        let limits = self.snapshots.load().limits;
+        let peer = canonical_peer(peer);
+        match self.open(&listener, Socket::new(stream), &limits).await {
+            Ok(Some((transport, tls))) => {
+                let stream = self.wrap(listener, transport, tls, peer, &limits);
+                let mut next = self.app.process_new(Box::new(stream), &shutdown).await;
+                while let Some(stream) = next {
+                    next = self.app.process_new(stream, &shutdown).await;
+                }
+            }
+            Ok(None) => {}
+            Err(reason) => {
+                listener.metrics.refused(reason);
+                log::debug!("listener `{}`: connection from {peer} refused: {reason}", listener.name);
+            }
+        }
+    }
+
+    /// Sniffs and handshakes. `Ok(None)`: the client left or stayed silent, which is no event.
+    async fn open(
+        &self,
+        listener: &Listener,
+        mut socket: Socket,
+        limits: &Limits,
+    ) -> Result<Option<(Transport, Option<TlsInfo>)>, &'static str> {
+        if listener.tls == ListenerTls::Off {
+            return Ok(Some((Transport::Plain(socket), None)));
+        }
+        let first = match timeout(limits.idle_timeout, socket.first_byte()).await {
+            Ok(Ok(Some(first))) => first,
+            Ok(Ok(None) | Err(_)) => return Ok(None),
+            Err(_) => return Err("silent"),
+        };
+        if first != TLS_HANDSHAKE {
+            return match listener.tls {
+                ListenerTls::Required => Err("not_tls"),
+                _ => Ok(Some((Transport::Plain(socket), None))),
+            };
+        }
+        match timeout(limits.header_timeout, self.handshake(listener, socket)).await {
+            Ok(handshaken) => handshaken.map(|(transport, tls)| Some((transport, Some(tls)))),
+            Err(_) => {
+                listener.metrics.handshake("none", false, false);
+                Err("handshake_timeout")
+            }
+        }
+    }
+
+    async fn handshake(
+        &self,
+        listener: &Listener,
+        mut socket: Socket,
+    ) -> Result<(Transport, TlsInfo), &'static str> {
+        socket.enable_read_ahead();
+        let session = self.snapshots.load().certificates.session(listener.http2);
+        let stream = session.and_then(|session| SslStream::new(session, socket));
+        let Ok(mut stream) = stream.inspect_err(|error| log::error!("TLS session: {error}")) else {
+            return Err("handshake_failed");
+        };
+        match Pin::new(&mut stream).accept().await {
+            Ok(()) => {
+                let ssl = stream.ssl();
+                listener.metrics.handshake(ssl.version_str(), true, ssl.session_reused());
+                let tls = tls_info(ssl);
+                Ok((Transport::Tls(Box::new(stream)), tls))
+            }
+            Err(error) => {
+                listener.metrics.handshake("none", false, false);
+                log::debug!("TLS handshake: {error}");
+                Err(if error.code() == ErrorCode::SYSCALL { "handshake_closed" } else { "handshake_failed" })
+            }
+        }
+    }
+
+    fn wrap(
+        &self,
+        listener: Arc<Listener>,
+        transport: Transport,
+        tls: Option<TlsInfo>,
+        peer: SocketAddr,
+        limits: &Limits,
+    ) -> EdgeStream {
+        let (fd, tls_digest, alpn) = match &transport {
+            Transport::Plain(socket) => (socket.fd(), None, None),
+            Transport::Tls(stream) => {
+                let ssl = stream.ssl();
+                let cipher = ssl.current_cipher().map_or("", |cipher| cipher.name());
+                let digest = SslDigest::new(cipher, ssl.version_str(), None, None, Vec::new());
+                let alpn = match ssl.selected_alpn_protocol() {
+                    Some(b"h2") => Some(ALPN::H2),
+                    Some(_) => Some(ALPN::H1),
+                    None => None,
+                };
+                (stream.get_ref().fd(), Some(Arc::new(digest)), alpn)
+            }
+        };
+        let socket = SocketDigest::from_raw_fd(fd);
+        // Known from accept: saves the engine asking the kernel for it.
+        let _ = socket.peer_addr.set(Some(EngineAddr::Inet(peer)));
+        let multiplexed = matches!(alpn, Some(ALPN::H2));
+        let connection = Arc::new(Connection::new(listener, peer, tls, multiplexed));
+        let digests =
+            Digests { proxy: connection.into_digest(), socket: Arc::new(socket), tls: tls_digest, alpn };
+        let refusal = Refusal { snapshots: Arc::clone(&self.snapshots), metrics: Arc::clone(&self.metrics) };
+        EdgeStream::new(transport, connection, digests, refusal, Deadline::new(limits.header_timeout))
+    }
+}
+
+/// An accepted socket, counted in the gauge of its listener and for draining.
+struct Open {
+    listener: Arc<Listener>,
+    _drain: DrainGuard,
+}
+
+impl Open {
+    fn new(listener: &Arc<Listener>, drain: &Arc<Drain>) -> Self {
+        listener.metrics.open().inc();
+        Open { listener: Arc::clone(listener), _drain: drain.enter() }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.listener.metrics.open().dec();
+    }
+}
+
+fn tls_info(ssl: &SslRef) -> TlsInfo {
+    let server_name = ssl.servername(NameType::HOST_NAME).map(|name| name.to_ascii_lowercase().into());
+    TlsInfo { version: ssl.version_str(), server_name }
+}
+
+/// Errors accept(2) reports of a connection that was gone before it was taken.
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

@@ -1,0 +1,142 @@
+//! What the door learnt about a connection, for the request path and the access log.
+//!
+//! It reaches the request path through the engine's connection digest, for HTTP/1 and HTTP/2 alike.
+
+use super::listener::Listener;
+use http::HeaderValue;
+use pingora::http::ResponseHeader;
+use pingora_core::protocols::Digest;
+use pingora_core::protocols::raw_connect::ProxyDigest;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// One accepted connection.
+pub struct Connection {
+    /// Where it came in.
+    pub listener: Arc<Listener>,
+    /// The other end; an IPv4-mapped address is shown as IPv4.
+    pub peer: SocketAddr,
+    /// Present when the connection is TLS.
+    pub tls: Option<TlsInfo>,
+    /// [`Connection::peer`] as a header value, for X-Forwarded-For.
+    pub peer_value: HeaderValue,
+    phase: AtomicU8,
+    heads: AtomicU32,
+    tunnel_idle_ms: AtomicU64,
+}
+
+/// What the handshake settled.
+#[derive(Debug, Clone)]
+pub struct TlsInfo {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// The name the client asked for, lower-case.
+    pub server_name: Option<Box<str>>,
+}
+
+/// Where an HTTP/1 connection stands; decides which deadline holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Waiting for, or in the middle of, a header block.
+    Head = 0,
+    /// A request is being served.
+    Exchange = 1,
+    /// Upgraded: bytes both ways until one side closes.
+    Tunnel = 2,
+    /// HTTP/2: the engine has its own deadlines.
+    Multiplexed = 3,
+}
+
+impl Connection {
+    /// A connection that was just accepted; it counts as open until it is dropped.
+    pub fn new(listener: Arc<Listener>, peer: SocketAddr, tls: Option<TlsInfo>, multiplexed: bool) -> Self {
+        listener.metrics.connection(if multiplexed { "http2" } else { "http1" });
+        let phase = if multiplexed { Phase::Multiplexed } else { Phase::Head };
+        // An address is always a valid header value.
+        let peer_value = HeaderValue::try_from(peer.ip().to_string());
+        Connection {
+            listener,
+            peer,
+            tls,
+            peer_value: peer_value.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+            phase: AtomicU8::new(phase as u8),
+            heads: AtomicU32::new(0),
+            tunnel_idle_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// The connection a request came in on. `None` only for streams the door did not make.
+    pub fn of(digest: Option<&Digest>) -> Option<&Arc<Connection>> {
+        digest?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+    }
+
+    /// Packs it into the form the engine carries along.
+    pub fn into_digest(self: &Arc<Self>) -> Arc<ProxyDigest> {
+        let (head, ()) = http::Response::new(()).into_parts();
+        Arc::new(ProxyDigest::new(Box::new(ResponseHeader::from(head)), Some(Box::new(Arc::clone(self)))))
+    }
+
+    /// A head was read whole: its deadline no longer holds.
+    pub fn head_complete(&self) {
+        if self.phase() == Phase::Head {
+            self.heads.store(self.heads().wrapping_add(1), Relaxed);
+            self.set_phase(Phase::Exchange);
+        }
+    }
+
+    /// The exchange is over; the next bytes begin a head.
+    pub fn exchange_complete(&self) {
+        if self.phase() == Phase::Exchange {
+            self.set_phase(Phase::Head);
+        }
+    }
+
+    /// The connection was upgraded: from now on it may be silent for `idle`.
+    pub fn upgraded(&self, idle: Duration) {
+        self.tunnel_idle_ms.store(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        self.set_phase(Phase::Tunnel);
+    }
+
+    /// Where the connection stands.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Head,
+            1 => Phase::Exchange,
+            2 => Phase::Tunnel,
+            _ => Phase::Multiplexed,
+        }
+    }
+
+    /// How many heads were read whole.
+    pub fn heads(&self) -> u32 {
+        self.heads.load(Relaxed)
+    }
+
+    /// How long the tunnel may be silent.
+    pub fn tunnel_idle(&self) -> Duration {
+        Duration::from_millis(self.tunnel_idle_ms.load(Relaxed))
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+}
+
+/// `::ffff:a.b.c.d` is shown and matched as IPv4.
+pub(super) fn canonical_peer(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_peers_are_ipv4() {
+        let peer: SocketAddr = "[::ffff:192.0.2.1]:4711".parse().expect("address");
+        assert_eq!(canonical_peer(peer), "192.0.2.1:4711".parse().expect("address"));
+    }
+}

@@ -1,0 +1,193 @@
+//! A TCP socket that reads ahead.
+//!
+//! TLS asks for a record's 5-byte header and then for its body: two system calls a record. This
+//! reads whatever is there into a scratch buffer of the thread and keeps what was not asked for,
+//! so that a record costs one. It also lets the door look at the first byte without a peek call.
+//! Between records nothing is held but a small buffer.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// One TLS record with its overhead (RFC 8446 section 5.2) fits.
+const SCRATCH: usize = 17 * 1024;
+/// A drained read-ahead buffer up to this size is kept for the next record.
+const KEPT: usize = 1024;
+
+thread_local! {
+    static SCRATCH_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into_boxed_slice());
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Socket {
+    io: TcpStream,
+    ahead: Vec<u8>,
+    taken: usize,
+    read_ahead: bool,
+}
+
+impl Socket {
+    /// Wraps an accepted socket; nothing is read yet.
+    pub fn new(io: TcpStream) -> Self {
+        Socket { io, ahead: Vec::new(), taken: 0, read_ahead: false }
+    }
+
+    /// The descriptor's number.
+    pub fn fd(&self) -> RawFd {
+        self.io.as_raw_fd()
+    }
+
+    /// From now on, reads that ask for little take what is there.
+    pub fn enable_read_ahead(&mut self) {
+        self.read_ahead = true;
+    }
+
+    /// The first byte the peer sends, without consuming it; `None` when it closes before.
+    ///
+    /// # Errors
+    /// Those of reading the socket.
+    pub async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        std::future::poll_fn(|cx| self.poll_fill(cx)).await?;
+        Ok(self.ahead.get(self.taken).copied())
+    }
+
+    fn held(&self) -> &[u8] {
+        self.ahead.get(self.taken..).unwrap_or_default()
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.held().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        SCRATCH_BUFFER.with_borrow_mut(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
+            self.keep(buf.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.ahead.clear();
+        self.taken = 0;
+        self.ahead.extend_from_slice(bytes);
+    }
+
+    fn take_held(&mut self, buf: &mut ReadBuf<'_>) {
+        let held = self.held();
+        let count = held.len().min(buf.remaining());
+        buf.put_slice(&held[..count]);
+        self.taken += count;
+        if self.taken >= self.ahead.len() {
+            self.taken = 0;
+            self.ahead.clear();
+            if self.ahead.capacity() > KEPT {
+                self.ahead = Vec::new();
+            }
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.held().is_empty() {
+            this.take_held(buf);
+            return Poll::Ready(Ok(()));
+        }
+        if !this.read_ahead || buf.remaining() >= SCRATCH {
+            return Pin::new(&mut this.io).poll_read(cx, buf);
+        }
+        SCRATCH_BUFFER.with_borrow_mut(|scratch| {
+            let mut whole = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut this.io).poll_read(cx, &mut whole))?;
+            let filled = whole.filled();
+            let (wanted, rest) = filled.split_at(filled.len().min(buf.remaining()));
+            buf.put_slice(wanted);
+            if !rest.is_empty() {
+                this.keep(rest);
+            }
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        (Socket::new(listener.accept().await.expect("accept").0), client)
+    }
+
+    #[tokio::test]
+    async fn the_first_byte_is_seen_and_not_consumed() {
+        let (mut socket, mut client) = pair().await;
+        client.write_all(b"hello").await.expect("write");
+        assert_eq!(socket.first_byte().await.expect("first"), Some(b'h'));
+        let mut all = [0; 5];
+        socket.read_exact(&mut all).await.expect("read");
+        assert_eq!(&all, b"hello");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_closes_has_no_first_byte() {
+        let (mut socket, client) = pair().await;
+        drop(client);
+        assert_eq!(socket.first_byte().await.expect("first"), None);
+    }
+
+    #[tokio::test]
+    async fn small_reads_lose_nothing_when_reading_ahead() {
+        let (mut socket, mut client) = pair().await;
+        socket.enable_read_ahead();
+        let sent: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
+        let expected = sent.clone();
+        tokio::spawn(async move { client.write_all(&sent).await });
+        let mut got = Vec::new();
+        let mut piece = [0; 7];
+        while got.len() < expected.len() {
+            let n = socket.read(&mut piece).await.expect("read");
+            got.extend_from_slice(&piece[..n]);
+        }
+        assert_eq!(got, expected);
+    }
+}

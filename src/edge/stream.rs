@@ -1,0 +1,293 @@
+//! The stream handed to the proxy: plain or TLS, with a write buffer that is only there while it
+//! holds something.
+//!
+//! Head and body of an answer leave in one write, and in one TLS record where they fit. An idle
+//! connection holds no buffer. The engine's own refusals (a head it cannot parse never reaches a
+//! hook) are replaced by ours on their way out.
+
+use super::connection::{Connection, Phase};
+use super::deadline::{Deadline, Expired};
+use super::socket::Socket;
+use crate::snapshot::SnapshotStore;
+use crate::telemetry::metrics::Metrics;
+use async_trait::async_trait;
+use pingora_core::protocols::raw_connect::ProxyDigest;
+use pingora_core::protocols::tls::{SslDigest, TlsRef};
+use pingora_core::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
+    UniqueID, UniqueIDType,
+};
+use pingora_core::tls::tokio_ssl::SslStream;
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+/// One TLS record's plaintext (RFC 8446 section 5.1).
+const BUFFER: usize = 16 * 1024;
+
+thread_local! {
+    /// The buffer of the last answer, for the next one: a worker writes one answer at a time
+    /// nearly always, so one spare serves them all.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What carries the bytes.
+pub enum Transport {
+    /// Plain TCP.
+    Plain(Socket),
+    /// TLS, handshaken.
+    Tls(Box<SslStream<Socket>>),
+}
+
+/// See the module documentation.
+pub struct EdgeStream {
+    transport: Transport,
+    out: Vec<u8>,
+    sent: usize,
+    deadline: Deadline,
+    connection: Arc<Connection>,
+    refusal: Refusal,
+    digests: Digests,
+}
+
+/// What the engine asks a stream about.
+pub struct Digests {
+    /// Carries the [`Connection`].
+    pub proxy: Arc<ProxyDigest>,
+    /// Addresses.
+    pub socket: Arc<SocketDigest>,
+    /// Present when TLS.
+    pub tls: Option<Arc<SslDigest>>,
+    /// What the client chose by ALPN.
+    pub alpn: Option<ALPN>,
+}
+
+/// Where the answers come from that the stream gives by itself.
+pub struct Refusal {
+    /// For the pages.
+    pub snapshots: Arc<SnapshotStore>,
+    /// For the count.
+    pub metrics: Arc<Metrics>,
+}
+
+impl EdgeStream {
+    /// Wraps a connection that is ready for HTTP.
+    pub fn new(
+        transport: Transport,
+        connection: Arc<Connection>,
+        digests: Digests,
+        refusal: Refusal,
+        deadline: Deadline,
+    ) -> Self {
+        EdgeStream { transport, out: Vec::new(), sent: 0, deadline, connection, refusal, digests }
+    }
+
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.out.capacity() == 0 {
+            self.out = SPARE.take();
+            self.out.reserve_exact(BUFFER);
+        }
+        &mut self.out
+    }
+
+    /// Writes out what is buffered and gives the buffer back.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.out.len() {
+            let count = ready!(self.transport.poll_write(cx, &self.out[self.sent..]))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += count;
+        }
+        if self.out.capacity() > 0 {
+            self.out.clear();
+            self.sent = 0;
+            SPARE.set(std::mem::take(&mut self.out));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The engine answers a head it cannot parse by itself, before any hook: it says so with a
+    /// write while the connection still waits for a head.
+    fn is_engine_refusal(&self, buf: &[u8]) -> bool {
+        self.connection.phase() == Phase::Head && buf.starts_with(b"HTTP/1.1 4")
+    }
+
+    fn refuse(&mut self, page: &[u8], reason: &'static str) {
+        self.refusal.metrics.rejection(reason);
+        self.connection.head_complete();
+        self.buffer().extend_from_slice(page);
+    }
+
+    fn refuse_malformed(&mut self, written: &[u8]) {
+        use crate::snapshot::Rejection;
+        let rejection =
+            if written.starts_with(b"HTTP/1.1 405") { Rejection::Method } else { Rejection::Malformed };
+        let page = self.refusal.snapshots.load().pages.wire(rejection);
+        self.refuse(&page, rejection.reason());
+    }
+
+    /// The head was not complete in time: the client is told so if the socket takes it at once.
+    fn head_expired(&mut self, cx: &mut Context<'_>) -> io::Error {
+        use crate::snapshot::Rejection;
+        let page = self.refusal.snapshots.load().pages.wire(Rejection::HeaderTimeout);
+        self.refuse(&page, Rejection::HeaderTimeout.reason());
+        let _ = self.poll_drain(cx);
+        io::ErrorKind::TimedOut.into()
+    }
+}
+
+impl Transport {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, buf),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Transport::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(_) => Poll::Ready(Ok(())),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Transport::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+        }
+    }
+
+    fn socket(&self) -> &Socket {
+        match self {
+            Transport::Plain(socket) => socket,
+            Transport::Tls(tls) => tls.get_ref(),
+        }
+    }
+}
+
+impl AsyncRead for EdgeStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        let read = this.transport.poll_read(cx, buf)?;
+        let count = read.map(|()| buf.filled().len() - before);
+        match this.deadline.check(&this.connection, count, cx) {
+            None => read.map(Ok),
+            Some(Expired::Head) => Poll::Ready(Err(this.head_expired(cx))),
+            Some(Expired::Tunnel) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+}
+
+impl AsyncWrite for EdgeStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.is_engine_refusal(buf) {
+            this.refuse_malformed(buf);
+            return Poll::Ready(Ok(buf.len()));
+        }
+        this.deadline.wrote(&this.connection);
+        if this.out.is_empty() && buf.len() >= BUFFER {
+            return this.transport.poll_write(cx, buf);
+        }
+        let room = BUFFER.saturating_sub(this.out.len());
+        if room == 0 {
+            ready!(this.poll_drain(cx))?;
+            return Poll::Ready(Ok(this.take(buf, BUFFER)));
+        }
+        Poll::Ready(Ok(this.take(buf, room)))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
+        self.transport.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_drain(cx))?;
+        self.transport.poll_shutdown(cx)
+    }
+}
+
+impl EdgeStream {
+    fn take(&mut self, buf: &[u8], room: usize) -> usize {
+        let count = buf.len().min(room);
+        self.buffer().extend_from_slice(&buf[..count]);
+        count
+    }
+}
+
+impl fmt::Debug for EdgeStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EdgeStream").field("peer", &self.connection.peer).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Shutdown for EdgeStream {
+    async fn shutdown(&mut self) {
+        if let Err(error) = AsyncWriteExt::shutdown(self).await {
+            log::debug!("closing the connection from {}: {error}", self.connection.peer);
+        }
+    }
+}
+
+impl UniqueID for EdgeStream {
+    fn id(&self) -> UniqueIDType {
+        self.transport.socket().fd()
+    }
+}
+
+impl Ssl for EdgeStream {
+    fn get_ssl(&self) -> Option<&TlsRef> {
+        match &self.transport {
+            Transport::Plain(_) => None,
+            Transport::Tls(tls) => Some(tls.ssl()),
+        }
+    }
+
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        self.digests.tls.clone()
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.digests.alpn.clone()
+    }
+}
+
+impl GetTimingDigest for EdgeStream {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        Vec::new()
+    }
+}
+
+impl GetProxyDigest for EdgeStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        Some(Arc::clone(&self.digests.proxy))
+    }
+}
+
+impl GetSocketDigest for EdgeStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        Some(Arc::clone(&self.digests.socket))
+    }
+}
+
+impl Peek for EdgeStream {}
