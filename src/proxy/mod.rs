@@ -1,1 +1,20 @@
-//! What happens to a request: the phases of one proxied exchange.
+//! What happens to a request.
+//!
+//! [`gateway`] is the table of contents: the engine's phases in running order. Each phase's work
+//! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
+//! evaluates client address, access and route, [`answer`] gives the gateway's own answers,
+//! [`forwarding`] sets what the upstream is told, [`failure`] turns what went wrong into a
+//! rejection, [`record`] writes the log line and the metrics.
+
+pub mod answer;
+pub mod context;
+pub mod decide;
+pub mod failure;
+pub mod forwarding;
+pub mod gateway;
+pub mod intake;
+pub mod record;
+pub mod request_id;
+pub mod request_target;
+pub mod upstream;
+pub mod upstream_deadline;

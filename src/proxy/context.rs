@@ -1,0 +1,166 @@
+//! What is known of one exchange, from its first hook to its log line.
+
+use super::request_id::RequestId;
+use super::upstream_deadline::Watch;
+use crate::edge::connection::Connection;
+use crate::snapshot::{Rejection, Route, Snapshot};
+use crate::upstream::pool::Pool;
+use prometheus::IntGauge;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// One exchange. Holds its snapshot until it is dropped, so that nothing in it can change.
+pub struct Exchange {
+    /// The configuration this request lives under.
+    pub snapshot: Arc<Snapshot>,
+    /// What the door knows of its connection.
+    pub connection: Option<Arc<Connection>>,
+    /// When the head was complete, by the monotonic clock.
+    pub started: Instant,
+    /// When the head was complete, by the wall clock.
+    pub time: SystemTime,
+    /// The real client behind trusted proxies.
+    pub client: IpAddr,
+    /// Whether the peer may speak for others.
+    pub peer_trusted: bool,
+    /// Canonical host, without port; empty when the request names none.
+    pub host: String,
+    /// The route that took it.
+    pub route: Option<Arc<Route>>,
+    /// Why it was refused or failed.
+    pub rejection: Option<Rejection>,
+    /// The status sent, once a response head was written or given up.
+    pub status: u16,
+    /// Created or kept when something needs it.
+    pub request_id: RequestId,
+    /// Request body bytes seen.
+    pub body_bytes: u64,
+    /// What happened towards the upstream.
+    pub attempt: Attempts,
+    _in_flight: Counted,
+}
+
+/// The attempts of one exchange to get a response from its upstream.
+#[derive(Default)]
+pub struct Attempts {
+    /// The pool it goes to.
+    pub pool: Option<Arc<Pool>>,
+    /// Index of the endpoint tried last.
+    pub endpoint: Option<usize>,
+    /// Endpoints that must not be tried again.
+    pub failed: Vec<usize>,
+    /// How many were made.
+    pub count: u32,
+    /// When the last one began.
+    pub started: Option<Instant>,
+    /// From the start of the last attempt to its response head, or to its end.
+    pub took: Option<Duration>,
+    /// The last attempt's response head has arrived.
+    pub answered: bool,
+    /// The request asks for an upgrade the upstream may grant.
+    pub upgrade: bool,
+    /// The descriptor of its connection.
+    pub fd: Option<RawFd>,
+    /// The deadline of its connection.
+    pub watch: Option<Arc<Watch>>,
+    /// Its connection was shut because it was late.
+    pub late: bool,
+    in_flight: Option<Counted>,
+}
+
+/// Counts in a gauge for as long as it lives, panics included.
+struct Counted(IntGauge);
+
+impl Counted {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Counted(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Exchange {
+    /// Begins an exchange under `snapshot`.
+    pub fn new(snapshot: Arc<Snapshot>, in_flight: &IntGauge) -> Self {
+        Exchange {
+            snapshot,
+            connection: None,
+            started: Instant::now(),
+            time: SystemTime::now(),
+            client: IpAddr::from([0, 0, 0, 0]),
+            peer_trusted: false,
+            host: String::new(),
+            route: None,
+            rejection: None,
+            status: 0,
+            request_id: RequestId::default(),
+            body_bytes: 0,
+            attempt: Attempts::default(),
+            _in_flight: Counted::new(in_flight),
+        }
+    }
+
+    /// `https` when the client speaks TLS to us, else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.connection.as_ref().is_some_and(|connection| connection.tls.is_some()) {
+            "https"
+        } else {
+            "http"
+        }
+    }
+}
+
+impl Attempts {
+    /// Begins an attempt on an endpoint of `pool`.
+    pub fn begin(&mut self, pool: Arc<Pool>, endpoint: usize) {
+        self.in_flight = Some(Counted::new(pool.metrics().in_flight()));
+        self.pool = Some(pool);
+        self.endpoint = Some(endpoint);
+        self.count += 1;
+        self.started = Some(Instant::now());
+        self.answered = false;
+        self.late = false;
+    }
+
+    /// The attempt's response head has arrived with `status`.
+    pub fn answer(&mut self, status: u16) {
+        if !self.answered {
+            self.answered = true;
+            self.finish(status);
+        }
+    }
+
+    /// The attempt is over and its connection may be gone; without a response head, `status` is
+    /// what the client would get for it. Does nothing when it was over before.
+    pub fn end(&mut self, status: u16) {
+        self.lift_deadline();
+        if self.in_flight.take().is_none() {
+            return;
+        }
+        if !self.answered {
+            self.finish(status);
+        }
+    }
+
+    /// Lifts the deadline, keeping in mind whether it had passed.
+    pub fn lift_deadline(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            self.late |= watch.expired();
+        }
+    }
+
+    fn finish(&mut self, status: u16) {
+        if let (Some(pool), Some(started)) = (&self.pool, self.started) {
+            let took = started.elapsed();
+            self.took = Some(took);
+            pool.metrics().observe(status, took.as_secs_f64());
+        }
+    }
+}

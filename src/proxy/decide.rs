@@ -1,0 +1,145 @@
+//! Who asks, whether they may, and which route takes it: in this order, for every request,
+//! upgrade requests included.
+
+use super::context::Exchange;
+use crate::access::policy::{AccessPolicy, Decision};
+use crate::config::OnDeny;
+use crate::routing::RequestView;
+use crate::snapshot::target::RedirectView;
+use crate::snapshot::{FixedResponse, Redirect, Rejection, Target};
+use crate::telemetry::metrics::Metrics;
+use pingora::http::{RequestHeader, ResponseHeader};
+use std::sync::{Arc, LazyLock};
+
+/// What `request_filter` does with a request.
+pub enum Verdict {
+    /// It goes to the route's upstream.
+    Forward,
+    /// The gateway answers: the route's own response.
+    Respond(Arc<crate::snapshot::Route>),
+    /// The gateway answers with a redirect.
+    Redirect(Box<ResponseHeader>),
+    /// The gateway refuses with the page of a rejection.
+    Reject(Rejection),
+    /// The connection is closed without an answer.
+    Close,
+}
+
+static TO_HTTPS: LazyLock<Redirect> = LazyLock::new(Redirect::to_https);
+
+/// Decides; notes client, route and rejection in the exchange.
+pub fn decide(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
+    let verdict = evaluate(head, exchange, metrics);
+    if let Verdict::Reject(rejection) = verdict {
+        exchange.rejection = Some(rejection);
+    }
+    verdict
+}
+
+fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
+    identify_client(head, exchange);
+    if let Some(denied) = deny(&exchange.snapshot.access, exchange, "global", metrics) {
+        return refuse(denied, exchange);
+    }
+    if let Some(rejection) = exchange.rejection {
+        return Verdict::Reject(rejection);
+    }
+    if must_be_https(exchange) {
+        return redirect(&TO_HTTPS, head, exchange);
+    }
+    let snapshot = Arc::clone(&exchange.snapshot);
+    let view = RequestView {
+        host: &exchange.host,
+        path: head.uri.path(),
+        query: head.uri.query(),
+        method: &head.method,
+        headers: &head.headers,
+        client: exchange.client,
+    };
+    let Some(route) = snapshot.router.find(&view) else { return Verdict::Reject(Rejection::NoRoute) };
+    exchange.route = Some(Arc::clone(route));
+    if let Some(access) = &route.access
+        && let Some(denied) = deny(access, exchange, "route", metrics)
+    {
+        return refuse(denied, exchange);
+    }
+    match &route.target {
+        // A length that is already known to be too much is refused before anything is sent on.
+        Target::Upstream(_) if declared_length(head) > route.body_limit => {
+            Verdict::Reject(Rejection::BodyTooLarge)
+        }
+        Target::Upstream(_) => Verdict::Forward,
+        Target::Respond(_) => Verdict::Respond(Arc::clone(route)),
+        Target::Redirect(to) => redirect(to, head, exchange),
+    }
+}
+
+fn declared_length(head: &RequestHeader) -> u64 {
+    let length = head.headers.get(http::header::CONTENT_LENGTH);
+    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+fn identify_client(head: &RequestHeader, exchange: &mut Exchange) {
+    let peer = exchange.client;
+    exchange.peer_trusted = exchange.snapshot.trusted.is_trusted(peer);
+    if exchange.peer_trusted {
+        exchange.client = exchange.snapshot.trusted.client_addr(peer, &head.headers);
+        if let Some(id) = head.headers.get("x-request-id") {
+            exchange.request_id.keep(id);
+        }
+    }
+}
+
+fn deny(
+    policy: &AccessPolicy,
+    exchange: &Exchange,
+    scope: &'static str,
+    metrics: &Metrics,
+) -> Option<OnDeny> {
+    if policy.is_open() {
+        return None;
+    }
+    match policy.decide(exchange.client) {
+        Decision::Allow => None,
+        Decision::Deny(reason) => {
+            metrics.access_denied(scope, reason.as_str());
+            Some(policy.on_deny())
+        }
+    }
+}
+
+fn refuse(on_deny: OnDeny, exchange: &mut Exchange) -> Verdict {
+    exchange.rejection = Some(Rejection::AccessDenied);
+    match on_deny {
+        OnDeny::Respond => Verdict::Reject(Rejection::AccessDenied),
+        OnDeny::Close => Verdict::Close,
+    }
+}
+
+fn must_be_https(exchange: &Exchange) -> bool {
+    exchange
+        .connection
+        .as_ref()
+        .is_some_and(|connection| connection.listener.redirect_http && connection.tls.is_none())
+}
+
+fn redirect(to: &Redirect, head: &RequestHeader, exchange: &Exchange) -> Verdict {
+    let view = RedirectView {
+        scheme: exchange.scheme(),
+        host: &exchange.host,
+        path: head.uri.path(),
+        query: head.uri.query(),
+    };
+    match to.render(view) {
+        Some(head) => Verdict::Redirect(Box::new(head)),
+        None => Verdict::Reject(Rejection::Target),
+    }
+}
+
+/// The response of a `respond:` route.
+pub fn fixed(route: &crate::snapshot::Route) -> Option<&FixedResponse> {
+    match &route.target {
+        Target::Respond(response) => Some(response),
+        _ => None,
+    }
+}

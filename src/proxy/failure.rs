@@ -1,0 +1,86 @@
+//! What went wrong, told apart: the engine's errors become rejections.
+
+use super::answer;
+use super::context::Exchange;
+use crate::snapshot::Rejection;
+use pingora::{Error, ErrorSource, ErrorType};
+use pingora_core::protocols::http::ServerSession;
+use std::sync::Arc;
+
+/// The rejection an error stands for.
+pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
+    // A phase that refuses says so before it returns its error.
+    if let Some(rejection) = exchange.rejection {
+        return rejection;
+    }
+    if exchange.attempt.late {
+        return Rejection::UpstreamTimeout;
+    }
+    match error.esource() {
+        ErrorSource::Downstream => downstream(error.etype()),
+        ErrorSource::Upstream => upstream(error.etype()),
+        ErrorSource::Internal | ErrorSource::Unset => Rejection::Internal,
+    }
+}
+
+/// Answers with the page of a rejection, unless a response has begun or the client is gone.
+///
+/// The engine closes the connection after a failed exchange whatever is said here, so the answer
+/// says so too.
+pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
+    if rejection == Rejection::ClientClosed || session.response_written().is_some() {
+        return;
+    }
+    session.set_keepalive(None);
+    let snapshot = Arc::clone(&exchange.snapshot);
+    let page = snapshot.pages.page(rejection, &session.req_header().headers);
+    if let Err(error) = answer::send_page(page, session, exchange).await {
+        log::debug!("the client could not be told of {}: {error}", rejection.reason());
+    }
+}
+
+fn downstream(etype: &ErrorType) -> Rejection {
+    match etype {
+        ErrorType::ReadTimedout => Rejection::BodyTimeout,
+        ErrorType::InvalidHTTPHeader => Rejection::Malformed,
+        _ => Rejection::ClientClosed,
+    }
+}
+
+fn upstream(etype: &ErrorType) -> Rejection {
+    match etype {
+        ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => Rejection::UpstreamConnectTimeout,
+        ErrorType::TLSHandshakeFailure | ErrorType::InvalidCert | ErrorType::HandshakeError => {
+            Rejection::UpstreamTls
+        }
+        ErrorType::ConnectRefused
+        | ErrorType::ConnectNoRoute
+        | ErrorType::ConnectError
+        | ErrorType::SocketError
+        | ErrorType::BindError => Rejection::UpstreamConnect,
+        ErrorType::ReadTimedout | ErrorType::WriteTimedout => Rejection::UpstreamTimeout,
+        ErrorType::InvalidHTTPHeader | ErrorType::H1Error | ErrorType::H2Error | ErrorType::InvalidH2 => {
+            Rejection::UpstreamInvalid
+        }
+        _ => Rejection::UpstreamClosed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connect_refused_and_slow_are_told_apart() {
+        assert_eq!(upstream(&ErrorType::ConnectRefused).status(), 502);
+        assert_eq!(upstream(&ErrorType::ConnectTimedout).status(), 504);
+        assert_eq!(upstream(&ErrorType::ReadTimedout).reason(), "upstream_timeout");
+        assert_eq!(upstream(&ErrorType::ConnectionClosed).reason(), "upstream_closed");
+    }
+
+    #[test]
+    fn a_client_that_went_away_is_499() {
+        assert_eq!(downstream(&ErrorType::ConnectionClosed).status(), 499);
+        assert_eq!(downstream(&ErrorType::ReadTimedout).status(), 408);
+    }
+}

@@ -1,0 +1,78 @@
+//! What the upstream is told about the client.
+//!
+//! X-Forwarded-For, -Proto, -Host, Forwarded (RFC 7239) and X-Request-Id are set after everything
+//! a client could do to them. What an untrusted peer says in them is dropped; a trusted proxy's
+//! chain is kept and continued.
+
+use super::context::Exchange;
+use crate::edge::connection::Connection;
+use http::{HeaderName, HeaderValue, header};
+use pingora::Result;
+use pingora::http::RequestHeader;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Sets the forwarding headers of a request that goes upstream.
+///
+/// # Errors
+/// None in practice: every value is one we made or already were a header value.
+pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
+    let Some(connection) = exchange.connection.clone() else { return Ok(()) };
+    let host = head.headers.get(header::HOST).cloned();
+    let scheme = exchange.scheme();
+    if exchange.peer_trusted {
+        extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
+        extend(head, header::FORWARDED, forwarded(&connection, host.as_ref(), scheme).as_bytes())?;
+        if !head.headers.contains_key(X_FORWARDED_PROTO) {
+            head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
+        }
+        if let (Some(host), false) = (host, head.headers.contains_key(X_FORWARDED_HOST)) {
+            head.insert_header(X_FORWARDED_HOST, host)?;
+        }
+    } else {
+        // Many applications believe it, and nobody we trust has set it.
+        head.remove_header(&X_REAL_IP);
+        head.insert_header(X_FORWARDED_FOR, connection.peer_value.clone())?;
+        head.insert_header(header::FORWARDED, forwarded(&connection, host.as_ref(), scheme))?;
+        head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
+        match host {
+            Some(host) => head.insert_header(X_FORWARDED_HOST, host)?,
+            None => drop(head.remove_header(&X_FORWARDED_HOST)),
+        }
+    }
+    head.insert_header(X_REQUEST_ID, exchange.request_id.value())
+}
+
+/// Appends an element to a list header, whatever number of lines it came in.
+fn extend(head: &mut RequestHeader, name: HeaderName, element: &[u8]) -> Result<()> {
+    let mut list = Vec::with_capacity(128);
+    for line in head.headers.get_all(&name) {
+        list.extend_from_slice(line.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(element);
+    head.insert_header(name, list)
+}
+
+/// One element of Forwarded (RFC 7239 section 4).
+fn forwarded(connection: &Connection, host: Option<&HeaderValue>, scheme: &str) -> String {
+    let mut element = String::with_capacity(96);
+    // Writing to a String cannot fail.
+    let _ = match connection.peer.ip() {
+        IpAddr::V4(ip) => write!(element, "for={ip}"),
+        IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\""),
+    };
+    if let Some(host) = host.and_then(|host| host.to_str().ok())
+        && !host.contains(['"', '\\'])
+    {
+        let _ = write!(element, ";host=\"{host}\"");
+    }
+    let _ = write!(element, ";proto={scheme}");
+    element
+}

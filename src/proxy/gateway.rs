@@ -1,0 +1,178 @@
+//! The request path, phase by phase, in the order the engine runs them.
+
+use super::context::Exchange;
+use super::{answer, decide, failure, forwarding, intake, record, upstream};
+use crate::snapshot::{Rejection, SnapshotStore};
+use crate::telemetry::access_log::writer::AccessLogWriter;
+use crate::telemetry::metrics::Metrics;
+use async_trait::async_trait;
+use bytes::Bytes;
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::modules::http::HttpModules;
+use pingora::protocols::Digest;
+use pingora::proxy::{FailToProxy, ProxyHttp, Session};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, Result};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The gateway, as the engine sees it: one for each worker, sharing everything here.
+pub struct Gateway {
+    /// The configuration that serves.
+    pub snapshots: Arc<SnapshotStore>,
+    /// Where series are.
+    pub metrics: Arc<Metrics>,
+    /// Where access records go.
+    pub access_log: Arc<AccessLogWriter>,
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = Exchange;
+
+    /// Pins the snapshot until the exchange is logged.
+    fn new_ctx(&self) -> Exchange {
+        Exchange::new(self.snapshots.pin(), self.metrics.requests_in_flight())
+    }
+
+    /// None: the engine's compression module would cost a box for every request.
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
+
+    /// The head is made canonical or refused. Refusals are answered by the next phase, because an
+    /// error here would cost the client its connection.
+    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+        intake::accept(&mut session.downstream_session, exchange);
+        Ok(())
+    }
+
+    /// Client address, access, route; then the gateway's own answers.
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+        let verdict = decide::decide(session.downstream_session.req_header(), exchange, &self.metrics);
+        answer::give(verdict, &mut session.downstream_session, exchange).await
+    }
+
+    /// An endpoint of the remembered route.
+    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+        upstream::peer(session, exchange)
+    }
+
+    /// Another endpoint gets a try if there is one.
+    fn fail_to_connect(
+        &self,
+        _: &mut Session,
+        _: &HttpPeer,
+        exchange: &mut Exchange,
+        error: Box<Error>,
+    ) -> Box<Error> {
+        upstream::connect_failed(error, exchange)
+    }
+
+    async fn connected_to_upstream(
+        &self,
+        _: &mut Session,
+        reused: bool,
+        _: &HttpPeer,
+        fd: RawFd,
+        _: Option<&Digest>,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        upstream::connected(reused, fd, exchange);
+        Ok(())
+    }
+
+    /// After the engine has stripped hop-by-hop headers: what the upstream is told of the client.
+    async fn upstream_request_filter(
+        &self,
+        _: &mut Session,
+        head: &mut RequestHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        forwarding::set(head, exchange)
+    }
+
+    /// Counts the body on its way up; a body over its limit is cut off.
+    async fn request_body_filter(
+        &self,
+        _: &mut Session,
+        body: &mut Option<Bytes>,
+        _: bool,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        upstream::count_body(body.as_ref().map_or(0, Bytes::len), exchange)
+    }
+
+    /// The response head: timed, stripped of what concerns only the upstream's connection.
+    async fn response_filter(
+        &self,
+        session: &mut Session,
+        head: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        upstream::answered(session, head, exchange);
+        Ok(())
+    }
+
+    /// Each piece of the response body gives the upstream its time anew.
+    fn response_body_filter(
+        &self,
+        _: &mut Session,
+        _: &mut Option<Bytes>,
+        end: bool,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Duration>> {
+        upstream::body_arrived(end, exchange);
+        Ok(None)
+    }
+
+    /// A reused connection that was already dead gets one retry.
+    fn error_while_proxy(
+        &self,
+        _: &HttpPeer,
+        session: &mut Session,
+        error: Box<Error>,
+        exchange: &mut Exchange,
+        reused: bool,
+    ) -> Box<Error> {
+        upstream::exchange_failed(error, session, exchange, reused)
+    }
+
+    /// What the client gets for what went wrong.
+    async fn fail_to_proxy(
+        &self,
+        session: &mut Session,
+        error: &Error,
+        exchange: &mut Exchange,
+    ) -> FailToProxy {
+        let rejection = failure::rejection(error, exchange);
+        exchange.rejection = Some(rejection);
+        failure::tell_client(rejection, &mut session.downstream_session, exchange).await;
+        FailToProxy { error_code: rejection.status(), can_reuse_downstream: false }
+    }
+
+    /// The access record says it; a client must not be able to fill the process log.
+    fn suppress_error_log(&self, _: &Session, exchange: &Exchange, error: &Error) -> bool {
+        if exchange.rejection != Some(Rejection::ClientClosed) {
+            log::debug!("exchange failed: {error}");
+        }
+        true
+    }
+
+    fn suppress_proxy_warn_log(
+        &self,
+        _: &Session,
+        _: &Exchange,
+        _: &Error,
+        _: pingora_proxy::ProxyWarnLogContext,
+    ) -> bool {
+        true
+    }
+
+    /// One access record, every metric once.
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
+        record::write(&session.downstream_session, error, exchange, &self.metrics, &self.access_log);
+        if let Some(connection) = &exchange.connection {
+            connection.exchange_complete();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The head, made canonical once before any decision, or refused.
+//!
+//! What is decided on here is what goes upstream: the request's own head is rewritten, so that no
+//! later phase can see another path or host than the access rules and the router did.
+
+use super::context::Exchange;
+use super::request_target::{TargetRules, canonical_path};
+use crate::edge::connection::Connection;
+use crate::routing::host::canonical_host;
+use crate::snapshot::{Limits, Rejection};
+use http::{Method, Uri, Version, header};
+use pingora::http::RequestHeader;
+use pingora_core::protocols::http::ServerSession;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Takes the head in: connection facts and timeouts first, then limits, framing, host and path.
+pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
+    exchange.connection = Connection::of(session.digest()).cloned();
+    if let Some(connection) = &exchange.connection {
+        connection.head_complete();
+        exchange.client = connection.peer.ip();
+    }
+    set_deadlines(session, exchange);
+    let limits = exchange.snapshot.limits;
+    let checked = check_limits(session, &limits)
+        .and_then(|()| check_framing(session.req_header()))
+        .and_then(|()| make_canonical(session.req_header_mut(), exchange));
+    if let Err(rejection) = checked {
+        exchange.rejection = Some(rejection);
+    }
+}
+
+fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
+    let limits = &exchange.snapshot.limits;
+    if session.get_keepalive().is_some() {
+        session.set_keepalive(Some(limits.idle_timeout.as_secs().max(1)));
+    }
+    let first = exchange.connection.as_ref().is_some_and(|connection| connection.heads() == 1);
+    if first {
+        session.set_keepalive_reuses_remaining(Some(limits.requests_per_connection.saturating_sub(1)));
+        session.set_pipelining_enabled(true);
+    }
+    let body: Duration = limits.body_idle_timeout;
+    session.set_read_timeout(Some(body));
+    session.set_write_timeout(Some(body));
+    session.set_total_drain_timeout(Some(body));
+}
+
+fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejection> {
+    let head = session.req_header();
+    // RFC 9112 section 3: method SP request-target SP HTTP-version CRLF.
+    let line = head.method.as_str().len() + head.raw_path().len() + " HTTP/1.1 \r\n".len();
+    if line > limits.request_line {
+        return Err(Rejection::RequestLine);
+    }
+    if head.headers.len() > limits.header_count {
+        return Err(Rejection::TooManyHeaders);
+    }
+    let block = match session.as_http1() {
+        Some(http1) => http1.get_headers_raw_bytes().len(),
+        // RFC 9113 section 6.5.2 counts 32 bytes of overhead a field.
+        None => head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum(),
+    };
+    if block > limits.headers { Err(Rejection::HeadersTooLarge) } else { Ok(()) }
+}
+
+/// What the engine lets through and this gateway does not.
+fn check_framing(head: &RequestHeader) -> Result<(), Rejection> {
+    // RFC 9110 section 9.3.8: TRACE shows a client headers it must not see.
+    if head.method == Method::TRACE || head.method == Method::CONNECT {
+        return Err(Rejection::Method);
+    }
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(Rejection::TransferEncoding),
+    }
+}
+
+fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Rejection> {
+    exchange.host = host_of(head)?;
+    simplify_connection(head)?;
+    if !head.raw_path_is_utf8() {
+        return Err(Rejection::Target);
+    }
+    let path = head.uri.path();
+    if path == "*" {
+        return if head.method == Method::OPTIONS { Ok(()) } else { Err(Rejection::Target) };
+    }
+    let paths = &exchange.snapshot.paths;
+    let rules = TargetRules { merge_slashes: paths.merge_slashes, encoded_slash: paths.encoded_slash };
+    match canonical_path(path, &rules) {
+        Ok(Cow::Borrowed(_)) if head.raw_path().first() == Some(&b'/') => Ok(()),
+        Ok(path) => {
+            let target = match head.uri.query() {
+                Some(query) => format!("{path}?{query}"),
+                None => path.into_owned(),
+            };
+            rewrite_target(head, &target)
+        }
+        Err(_) => Err(Rejection::Target),
+    }
+}
+
+fn rewrite_target(head: &mut RequestHeader, target: &str) -> Result<(), Rejection> {
+    if head.version != Version::HTTP_2 {
+        // Absolute-form becomes origin-form (RFC 9112 section 3.2.1).
+        return head.set_raw_path(target.as_bytes()).map_err(|_| Rejection::Target);
+    }
+    let mut parts = head.uri.clone().into_parts();
+    parts.path_and_query = Some(target.parse().map_err(|_| Rejection::Target)?);
+    head.set_uri(Uri::from_parts(parts).map_err(|_| Rejection::Target)?);
+    Ok(())
+}
+
+/// Host or :authority without port, canonical. The engine has checked that they agree and that
+/// there is one Host at most.
+fn host_of(head: &RequestHeader) -> Result<String, Rejection> {
+    let written = match head.uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => match head.headers.get(header::HOST) {
+            Some(host) => host.to_str().map_err(|_| Rejection::Host)?,
+            // RFC 9112 section 3.2: HTTP/1.1 without Host must be refused.
+            None if head.version == Version::HTTP_10 => return Ok(String::new()),
+            None => return Err(Rejection::Host),
+        },
+    };
+    canonical_host(written).map(Cow::into_owned).map_err(|_| Rejection::Host)
+}
+
+/// A client must not be able to have the headers stripped that the upstream relies on: what it
+/// nominates in Connection (RFC 9110 section 7.6.1) is dropped here, before our own are set, and
+/// only the words this gateway acts on are left.
+fn simplify_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
+    const KNOWN: [&str; 3] = ["close", "keep-alive", "upgrade"];
+    let mut values = head.headers.get_all(header::CONNECTION).iter();
+    let (Some(first), second) = (values.next(), values.next()) else { return Ok(()) };
+    let known = |token: &str| KNOWN.iter().any(|known| token.eq_ignore_ascii_case(known));
+    if second.is_none() && first.to_str().is_ok_and(known) {
+        return Ok(());
+    }
+    let mut kept = Vec::new();
+    let mut nominated = Vec::new();
+    for value in head.headers.get_all(header::CONNECTION) {
+        let text = value.to_str().map_err(|_| Rejection::Malformed)?;
+        for token in text.split(',').map(str::trim).filter(|token| !token.is_empty()) {
+            if let Some(word) = KNOWN.iter().find(|word| token.eq_ignore_ascii_case(word)) {
+                kept.push(*word);
+            } else {
+                nominated.push(token.to_ascii_lowercase());
+            }
+        }
+    }
+    for name in nominated {
+        // RFC 9110 section 7.6.1: end-to-end fields must not be nominated.
+        if name != "host" && name != "content-length" && name != "transfer-encoding" {
+            head.remove_header(name.as_str());
+        }
+    }
+    head.remove_header(&header::CONNECTION);
+    if !kept.is_empty() {
+        head.insert_header(header::CONNECTION, kept.join(", ")).map_err(|_| Rejection::Malformed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The end of an exchange: one access record, and every metric once.
+
+use super::context::Exchange;
+use crate::snapshot::Rejection;
+use crate::telemetry::access_log::record::AccessRecord;
+use crate::telemetry::access_log::writer::AccessLogWriter;
+use crate::telemetry::metrics::{Metrics, RouteMetrics};
+use http::{Version, header};
+use pingora::Error;
+use pingora_core::protocols::http::ServerSession;
+use std::sync::Arc;
+
+/// Counts and logs a finished exchange; `error` is what the engine ended it with.
+pub fn write(
+    session: &ServerSession,
+    error: Option<&Error>,
+    exchange: &mut Exchange,
+    metrics: &Metrics,
+    log: &AccessLogWriter,
+) {
+    settle(session, error, exchange);
+    if let Some(rejection) = exchange.rejection {
+        metrics.rejection(rejection.reason());
+    }
+    let bytes_in = session.body_bytes_read() as u64;
+    let bytes_out = session.body_bytes_sent() as u64;
+    let duration = exchange.started.elapsed();
+    let head = session.req_header();
+    series(exchange).observe(&head.method, exchange.status, duration.as_secs_f64(), bytes_in, bytes_out);
+
+    let snapshot = Arc::clone(&exchange.snapshot);
+    let policy = &snapshot.access_log;
+    if policy.is_off() {
+        return;
+    }
+    if policy.excludes(exchange.client, head.uri.path(), exchange.status) {
+        metrics.access_log_excluded().inc();
+        return;
+    }
+    // Created here if nobody needed it before, so that every record has one.
+    let mut request_id = std::mem::take(&mut exchange.request_id);
+    let connection = exchange.connection.as_deref();
+    let pool = exchange.attempt.pool.as_deref();
+    let endpoint = pool.zip(exchange.attempt.endpoint).and_then(|(pool, index)| pool.endpoints().get(index));
+    let record = AccessRecord {
+        time: exchange.time,
+        request_id: request_id.as_str(),
+        client: exchange.client,
+        peer: connection.map(|connection| connection.peer),
+        listener: connection.map_or("", |connection| &connection.listener.name),
+        tls: connection.and_then(|connection| connection.tls.as_ref()).map(|tls| tls.version),
+        method: head.method.as_str(),
+        host: &exchange.host,
+        path: head.uri.path(),
+        query: head.uri.query(),
+        protocol: protocol(head.version),
+        status: exchange.status,
+        bytes_in,
+        bytes_out,
+        duration,
+        upstream: pool.map(|pool| pool.name()),
+        endpoint: endpoint.map(|endpoint| &*endpoint.label),
+        upstream_time: exchange.attempt.took,
+        attempts: exchange.attempt.count,
+        route: exchange.route.as_ref().map_or(unrouted_name(exchange), |route| &route.name),
+        generation: snapshot.generation,
+        rejection: exchange.rejection.map(Rejection::reason),
+        user_agent: head.headers.get(header::USER_AGENT).map(|value| value.as_bytes()),
+        referer: head.headers.get(header::REFERER).map(|value| value.as_bytes()),
+    };
+    log.append(|buffer| policy.format(&record, buffer));
+}
+
+/// Settles status and rejection from what really happened on the wire.
+fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchange) {
+    let written = session.response_written().map(|response| response.status.as_u16());
+    // A tunnel ends when one side closes it, whatever the engine calls that.
+    if let Some(error) = error.filter(|_| written != Some(101)) {
+        let rejection = super::failure::rejection(error, exchange);
+        exchange.rejection.get_or_insert(rejection);
+    }
+    match written {
+        Some(status) => exchange.status = status,
+        None => {
+            if let Some(rejection) = exchange.rejection
+                && exchange.status == 0
+            {
+                exchange.status = rejection.status();
+            }
+        }
+    }
+    exchange.attempt.end(exchange.status);
+}
+
+/// Requests are counted under their route, or under why they have none.
+fn series(exchange: &Exchange) -> &RouteMetrics {
+    match &exchange.route {
+        Some(route) => &route.metrics,
+        None if is_unrouted(exchange) => &exchange.snapshot.unrouted,
+        None => &exchange.snapshot.rejected,
+    }
+}
+
+fn is_unrouted(exchange: &Exchange) -> bool {
+    matches!(exchange.rejection, None | Some(Rejection::NoRoute))
+}
+
+fn unrouted_name(exchange: &Exchange) -> &'static str {
+    if is_unrouted(exchange) { "none" } else { "rejected" }
+}
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2",
+        _ => "HTTP/1.1",
+    }
+}
