@@ -1,1 +1,0 @@
-//! The composition root: the only file that knows every room.

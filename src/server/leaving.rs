@@ -1,0 +1,55 @@
+//! Leaving: readiness off, listeners closed after a delay, running exchanges finished, last log
+//! lines written; and all of it as soon as possible.
+
+use crate::background::readiness::Readiness;
+use crate::background::signals::Signals;
+use crate::edge::drain::Drain;
+use crate::snapshot::SnapshotStore;
+use crate::telemetry::access_log::writer::AccessLogWriter;
+use async_trait::async_trait;
+use pingora_core::server::{ShutdownSignal, ShutdownSignalWatch};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Time the last access records get to reach their file.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// Stands in for the engine's own signal handling, whose grace period is a sleep.
+pub struct Leaving {
+    /// Who asks us to leave.
+    pub signals: Signals,
+    /// For `shutdown` of the configuration that serves.
+    pub store: Arc<SnapshotStore>,
+    /// Told first, so that load balancers look elsewhere.
+    pub readiness: Arc<Readiness>,
+    /// Tells the workers to stop accepting.
+    pub leave: watch::Sender<bool>,
+    /// What is waited for.
+    pub drain: Arc<Drain>,
+    /// Flushed last.
+    pub access_log: Arc<AccessLogWriter>,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Leaving {
+    async fn recv(&self) -> ShutdownSignal {
+        let signal = self.signals.termination().await;
+        let shutdown = self.store.load().config.shutdown.clone();
+        log::info!("{signal:?}: draining for at most {:?}", shutdown.drain.0);
+        self.readiness.set_draining();
+        tokio::time::sleep(shutdown.delay.0).await;
+        // It fails only when no worker listens any more, which is what it asks for.
+        let _ = self.leave.send(true);
+        if timeout(shutdown.drain.0, self.drain.idle()).await.is_err() {
+            log::warn!("leaving with {} connections still open", self.drain.open());
+        }
+        let access_log = Arc::clone(&self.access_log);
+        let flushed = tokio::task::spawn_blocking(move || access_log.shutdown(FLUSH)).await;
+        if !flushed.unwrap_or(false) {
+            log::warn!("the last access records could not be written");
+        }
+        ShutdownSignal::FastShutdown
+    }
+}
