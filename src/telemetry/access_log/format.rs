@@ -12,6 +12,9 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// Bytes of an ordinary JSON record.
+const TYPICAL: usize = 768;
+
 /// A compiled `access_log.format`.
 #[derive(Debug, Clone)]
 pub(super) enum Format {
@@ -103,15 +106,19 @@ impl Format {
 
 fn append_json(out: &mut Vec<u8>, record: &AccessRecord<'_>, redaction: &Redaction) {
     let start = out.len();
+    out.reserve(TYPICAL);
     for (field, key) in Field::ALL.iter().zip(Field::JSON_KEYS) {
         let before = out.len();
-        let quote: &[u8] = if field.is_number() { b"" } else { b"\"" };
         out.extend_from_slice(key.as_bytes());
-        out.extend_from_slice(quote);
-        if append_value(out, *field, record, redaction, Style::Json) {
-            out.extend_from_slice(quote);
-        } else {
+        let number = field.is_number();
+        if number {
+            // Without the quote the key ends with.
+            out.pop();
+        }
+        if !append_value(out, *field, record, redaction, Style::Json) {
             out.truncate(before);
+        } else if !number {
+            out.push(b'"');
         }
     }
     // Every key starts with the comma that separates it from the one before; the first has none.

@@ -69,8 +69,8 @@ macro_rules! fields {
             pub(super) const ALL: &'static [Field] = &[$(Field::$field),*];
             /// Their keys, in the same order.
             pub(super) const KEYS: &'static [&'static str] = &[$($key),*];
-            /// How each one starts in a JSON object, in the same order.
-            pub(super) const JSON_KEYS: &'static [&'static str] = &[$(concat!(",\"", $key, "\":")),*];
+            /// How each one starts in a JSON object if it is text, in the same order.
+            pub(super) const JSON_KEYS: &'static [&'static str] = &[$(concat!(",\"", $key, "\":\"")),*];
         }
     };
 }

@@ -2,7 +2,7 @@
 //!
 //! Each serving thread appends to a buffer of its own; one writer thread takes the buffers every 100 ms,
 //! or as soon as one holds 64 KiB, and writes them whole. Lines of one serving thread keep their order. A
-//! full buffer (4 MiB, when the output stalls) drops further lines, which are counted. An output that
+//! full buffer (8 MiB, when the output stalls) drops further lines, which are counted. An output that
 //! fails loses the lines at hand, is reported at most once a minute, and is tried again with the next
 //! lines. Lives as long as the process; does not know what a line says.
 
@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Small enough to stay in a CPU's cache, big enough that waking the writer costs nothing per line.
 const WAKE_AT: usize = 64 * 1024;
 /// A buffer that holds this much takes no further line.
-const BOUND: usize = 4 * 1024 * 1024;
+const BOUND: usize = 8 * 1024 * 1024;
 /// Memory a buffer keeps after a stall is over.
 const KEEP: usize = 256 * 1024;
 /// Keeps an absurd deadline from overflowing the clock.

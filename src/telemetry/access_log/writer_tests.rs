@@ -151,7 +151,7 @@ fn a_full_buffer_drops_and_counts() {
     let metrics = Metrics::new();
     let shared = Shared::new(&AccessLogOutput::Stdout, Arc::clone(&metrics), 4);
     let line = vec![b'x'; 1024 * 1024];
-    for _ in 0..6 {
+    for _ in 0..10 {
         shared.append(|out| out.extend_from_slice(&line));
     }
     assert_eq!(metrics.access_log_dropped().get(), 2);
