@@ -68,7 +68,8 @@ class Configurations(unittest.TestCase):
             ours.configure(w0)
             written = json.loads((ours.folder / "portcullis.yaml").read_text())
             denied = (ours.folder / "deny.txt").read_text().split()
-            nginx = servers.nginx_configuration(servers.Nginx("nginx", pathlib.Path(folder), OPTIONS), w0)
+            peer = servers.Nginx("nginx", pathlib.Path(folder), OPTIONS)
+            nginx = servers.nginx_configuration(peer, w0, peer.routes(w0))
         self.assertEqual(len(written["routes"]), nginx.count("server_name host-"))
         self.assertEqual(len(denied), nginx.count(" 1;\n"))
 
