@@ -1,0 +1,78 @@
+//! What is measured of the gateway as a whole: refusals and certificates.
+//!
+//! Refusals never lock; certificates are replaced whole at each reload.
+
+use super::family::{Family, Kind, Observed};
+use super::labels::LabelCounters;
+use parking_lot::Mutex;
+use prometheus::proto::Metric;
+use std::collections::BTreeMap;
+
+const DENIED: Family = Family {
+    name: "portcullis_access_denied_total",
+    help: "Requests refused by an access policy, by scope and reason.",
+    labels: &["scope", "reason"],
+    kind: Kind::Counter,
+};
+const REJECTIONS: Family = Family {
+    name: "portcullis_rejections_total",
+    help: "Requests the gateway answered with an error of its own, by reason.",
+    labels: &["reason"],
+    kind: Kind::Counter,
+};
+const NOT_AFTER: Family = Family {
+    name: "portcullis_certificate_not_after_timestamp_seconds",
+    help: "When a certificate expires, in seconds since the epoch.",
+    labels: &["name"],
+    kind: Kind::Gauge,
+};
+
+/// Measurements that belong to no route, upstream or listener.
+pub(super) struct ProcessMetrics {
+    denied: LabelCounters<(&'static str, &'static str), 8>,
+    rejections: LabelCounters<&'static str, 48>,
+    certificates: Mutex<BTreeMap<String, i64>>,
+}
+
+impl ProcessMetrics {
+    pub(super) fn new() -> Self {
+        ProcessMetrics {
+            denied: LabelCounters::new(("other", "other")),
+            rejections: LabelCounters::new("other"),
+            certificates: Mutex::default(),
+        }
+    }
+
+    pub(super) fn access_denied(&self, scope: &'static str, reason: &'static str) {
+        self.denied.add((scope, reason));
+    }
+
+    pub(super) fn rejection(&self, reason: &'static str) {
+        self.rejections.add(reason);
+    }
+
+    /// Certificates of one name are one series: the earliest expiry is the one to worry about.
+    pub(super) fn certificate_not_after(&self, certificates: &[(String, i64)]) {
+        let mut earliest = BTreeMap::new();
+        for (name, not_after) in certificates {
+            let known = earliest.entry(name.clone()).or_insert(*not_after);
+            *known = (*known).min(*not_after);
+        }
+        *self.certificates.lock() = earliest;
+    }
+}
+
+impl Observed for ProcessMetrics {
+    const FAMILIES: &'static [&'static Family] = &[&DENIED, &REJECTIONS, &NOT_AFTER];
+
+    fn collect(&self, out: &mut [Vec<Metric>]) {
+        let [denied, rejections, certificates] = out else { return };
+        for ((scope, reason), count) in self.denied.seen() {
+            denied.push(DENIED.counter(&[scope, reason], count));
+        }
+        self.rejections.samples(&REJECTIONS, None, rejections);
+        for (name, not_after) in self.certificates.lock().iter() {
+            certificates.push(NOT_AFTER.gauge(&[name], *not_after));
+        }
+    }
+}

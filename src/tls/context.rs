@@ -1,0 +1,119 @@
+//! How do we speak TLS? The protocol policy every certificate's context shares.
+//!
+//! TLS 1.3 and 1.2 only, forward-secret AEAD suites only, stateless tickets, no renegotiation
+//! (BoringSSL servers never renegotiate), ALPN by our preference. Which certificate is presented is
+//! [`super::store`]'s business.
+//!
+//! BoringSSL allocates record buffers when there is something to read or write and frees them when
+//! drained, so there is no mode to set for idle connections.
+
+use super::pem::KeyPair;
+use super::tickets::TicketKeys;
+use crate::config::{TlsConfig, TlsVersion};
+use boring::error::ErrorStack;
+use boring::ex_data::Index;
+use boring::ssl::{
+    AlpnError, Ssl, SslContext, SslContextBuilder, SslContextRef, SslMethod, SslMode, SslOptions, SslRef,
+    SslSessionCacheMode, SslVersion, select_next_proto,
+};
+use std::sync::LazyLock;
+
+/// TLS 1.2 suites, best first. AES-128 before AES-256: both are out of reach, one costs less.
+const TLS12_SUITES: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
+                            ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:\
+                            ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+
+/// TLS 1.3 suites, best first, where AES runs in hardware (RFC 8446 appendix B.4).
+const TLS13_SUITES: [u16; 3] = [0x1301, 0x1302, 0x1303];
+
+/// Key agreement groups, best first; the first one also withstands quantum computers.
+const GROUPS: &str = "X25519MLKEM768:X25519:P-256:P-384";
+
+/// Sessions are resumed within this context only; the same in every context of every snapshot. A
+/// context with another client certificate policy will need another one.
+const SESSION_CONTEXT: &[u8] = b"portcullis";
+
+/// ALPN identifiers in wire form (RFC 7301 section 3.1), best first.
+const HTTP2_AND_HTTP1: &[u8] = b"\x02h2\x08http/1.1";
+const HTTP1: &[u8] = b"\x08http/1.1";
+
+/// Marks a session of a listener without HTTP/2. Of size zero, so that marking allocates nothing.
+struct Http1Only;
+
+static HTTP1_ONLY: LazyLock<Result<Index<Ssl, Http1Only>, ErrorStack>> = LazyLock::new(Ssl::new_ex_index);
+
+/// A context that presents one certificate. The caller may add callbacks before it builds it.
+pub fn builder(
+    pair: &KeyPair,
+    tls: &TlsConfig,
+    tickets: &TicketKeys,
+) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContext::builder(SslMethod::tls())?;
+    context.set_min_proto_version(Some(match tls.min_version {
+        TlsVersion::V1_2 => SslVersion::TLS1_2,
+        TlsVersion::V1_3 => SslVersion::TLS1_3,
+    }))?;
+    context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_options(
+        SslOptions::CIPHER_SERVER_PREFERENCE | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
+    );
+    // An asynchronous writer comes back with the same bytes in another buffer, and with as many as fit.
+    context.set_mode(SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
+    context.set_strict_cipher_list(TLS12_SUITES)?;
+    prefer_cheap_suites(&mut context)?;
+    context.set_curves_list(GROUPS)?;
+
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    context.set_session_id_context(SESSION_CONTEXT)?;
+    tickets.install(&mut context);
+    context.set_alpn_select_callback(select_protocol);
+
+    let mut chain = pair.chain.iter();
+    if let Some(leaf) = chain.next() {
+        context.set_certificate(leaf)?;
+    }
+    for issuer in chain {
+        context.add_extra_chain_cert(issuer.clone())?;
+    }
+    context.set_private_key(&pair.key)?;
+    Ok(context)
+}
+
+/// A server session on a context, offering HTTP/2 in ALPN or not.
+pub fn session(context: &SslContextRef, http2: bool) -> Result<Ssl, ErrorStack> {
+    let mut ssl = Ssl::new(context)?;
+    if !http2 {
+        let index = HTTP1_ONLY.as_ref().map_err(Clone::clone)?;
+        ssl.set_ex_data(*index, Http1Only);
+    }
+    Ok(ssl)
+}
+
+/// Our best protocol that the client offers too. A client that offers neither of ours is refused with
+/// `no_application_protocol` (RFC 7301 section 3.2); one that knows HTTP/2 only gets the same from a
+/// listener without it.
+fn select_protocol<'a>(ssl: &mut SslRef, offered: &'a [u8]) -> Result<&'a [u8], AlpnError> {
+    let http1_only = HTTP1_ONLY.as_ref().is_ok_and(|index| ssl.ex_data(*index).is_some());
+    let ours = if http1_only { HTTP1 } else { HTTP2_AND_HTTP1 };
+    select_next_proto(ours, offered).ok_or(AlpnError::ALERT_FATAL)
+}
+
+/// Prefers TLS_AES_128_GCM_SHA256 where AES runs in hardware. BoringSSL would follow the client, and
+/// OpenSSL clients ask for AES-256 first, which costs more for nothing.
+fn prefer_cheap_suites(context: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+    // SAFETY: takes nothing and reads CPU features that are detected once.
+    if unsafe { boring_sys::EVP_has_aes_hardware() } == 0 {
+        return Ok(());
+    }
+    // SAFETY: the context pointer is valid while `context` is borrowed; the suites are copied, and a
+    // null flags pointer means none.
+    let set = unsafe {
+        boring_sys::SSL_CTX_set1_tls13_ciphers(
+            context.as_ptr(),
+            TLS13_SUITES.as_ptr(),
+            std::ptr::null(),
+            TLS13_SUITES.len(),
+        )
+    };
+    if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
+}

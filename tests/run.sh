@@ -1,0 +1,155 @@
+#!/usr/bin/env bash
+# The one gate: everything a change must pass, in the order that fails soonest. Usage: ./tests/run.sh
+#
+# Installs missing Debian packages by itself (as root, or with sudo -n), works from any directory and from a fresh
+# clone, and ends with the test runner's own summary. Exit code 0 only when every step passed.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+started=$SECONDS
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/portcullis-gate.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+
+# step NAME COMMAND…: runs it, says how long it took; the first failure ends the gate.
+step() {
+    local name=$1 from=$SECONDS code=0
+    shift
+    printf '== %s\n' "$name"
+    # A subshell with its own `set -e`: `||` would switch it off inside functions.
+    set +e
+    (set -e; "$@")
+    code=$?
+    set -e
+    if [ "$code" -ne 0 ]; then
+        printf '== FAILED: %s (exit %s after %s s)\n' "$name" "$code" "$((SECONDS - from))" >&2
+        exit "$code"
+    fi
+    printf '== %s: %s s\n' "$name" "$((SECONDS - from))"
+}
+
+# Packages the build and the tests use: boringssl needs the first six, the tests drive the others as real programs.
+packages() {
+    local wanted=() pair
+    for pair in cmake:cmake clang:clang g++:g++ pkg-config:pkg-config git:git make:make \
+        curl:curl openssl:openssl python3:python3 promtool:prometheus strace:strace nghttp:nghttp2-client; do
+        command -v "${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
+    done
+    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || wanted+=(libclang-dev)
+    [ ${#wanted[@]} -eq 0 ] && return 0
+    echo "installing ${wanted[*]}"
+    install_packages "${wanted[@]}"
+}
+
+# Debian starts the daemon of a package it installs; policy-rc.d is the documented way to say no.
+install_packages() {
+    local as_root=() policy=/usr/sbin/policy-rc.d placed=no code=0
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null || { echo "not root and no password-less sudo; install: $*" >&2; return 1; }
+        as_root=(sudo -n)
+    fi
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+        "${as_root[@]}" chmod 755 "$policy"
+        placed=yes
+    fi
+    {
+        "${as_root[@]}" apt-get update -qq &&
+            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y -qq --no-install-recommends "$@"
+    } </dev/null >"$scratch/apt.log" 2>&1 || code=$?
+    [ "$placed" = no ] || "${as_root[@]}" rm -f "$policy"
+    [ "$code" -eq 0 ] || tail -n 20 "$scratch/apt.log" >&2
+    return "$code"
+}
+
+shell_scripts() {
+    local file
+    while IFS= read -r file; do
+        [ -f "$file" ] && head -n 1 "$file" | grep -q '^#!.*sh' || continue
+        bash -n "$file"
+    done < <(find .ci deploy benches tests -type f \( -name '*.sh' -o -path '.ci/run' \))
+}
+
+load_harness() {
+    PYTHONDONTWRITEBYTECODE=1 python3 -W error -m unittest discover -q -s benches/load -p 'test_*.py'
+}
+
+prometheus_files() {
+    promtool check rules deploy/prometheus/alerts.yml
+    promtool check config deploy/prometheus/prometheus.yml
+    promtool test rules deploy/prometheus/alerts_test.yml
+    python3 -m json.tool deploy/grafana/portcullis.json >/dev/null
+}
+
+# A dashboard or an alert on a metric nobody writes never fires: every name must occur in the source.
+metric_names() {
+    local name base missing=0
+    while IFS= read -r name; do
+        base=$(sed -E 's/_(bucket|count|sum)$//' <<<"$name")
+        grep -rqE "\b($name|$base)\b" src/telemetry && continue
+        echo "no such metric in src/telemetry: $name" >&2
+        missing=1
+    done < <(grep -rhoE '\bportcullis_(http|upstream|access|rejections|connections|tls|certificate|config|build)_[a-z_]*[a-z]\b' \
+        deploy docs/operations.md | sort -u)
+    return "$missing"
+}
+
+# The table an operator searches at night has exactly the reasons the gateway gives.
+rejection_reasons() {
+    diff <(sed -nE 's/^ *\(R::[A-Za-z]+, [0-9]+, "([a-z_]+)".*/\1/p' src/snapshot/rejection.rs | sort) \
+        <(sed -nE 's/^\| `([a-z_]+)` \| [1-5][0-9]{2} \|.*/\1/p' docs/operations.md | sort) >&2 || {
+        echo 'docs/operations.md and src/snapshot/rejection.rs name different reasons' >&2
+        return 1
+    }
+}
+
+# Everything an operator may copy: conf/, the README's YAML, the Kubernetes ConfigMap.
+configuration_files() {
+    local binary file failed=0
+    cargo build --quiet --locked --bin portcullis
+    binary=$(cargo metadata --format-version 1 --no-deps --locked |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug/portcullis
+    PYTHONDONTWRITEBYTECODE=1 python3 tests/gate/configurations.py "$scratch/conf"
+    while IFS= read -r file; do
+        if ! "$binary" check -c "$file" >"$scratch/check.log" 2>&1; then
+            echo "refused: ${file#"$scratch"/}" >&2
+            cat "$scratch/check.log" >&2
+            failed=1
+        fi
+    done < <(find "$scratch/conf" -type f \( -name '*.yaml' -o -name '*.yml' \) | sort)
+    return "$failed"
+}
+
+supply_chain() {
+    if command -v cargo-deny >/dev/null; then
+        cargo deny --locked check licenses bans sources
+    else
+        echo 'cargo-deny is not installed: licences, bans and sources are not checked'
+    fi
+}
+
+documentation() {
+    RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --locked --quiet
+}
+
+command -v cargo >/dev/null || { echo 'cargo is missing: see https://rustup.rs' >&2; exit 1; }
+step 'packages' packages
+step 'shell scripts' shell_scripts
+step 'load harness' load_harness
+step 'prometheus rules, grafana dashboard' prometheus_files
+step 'metric names' metric_names
+step 'rejection reasons' rejection_reasons
+step 'format' cargo fmt --check
+step 'lint' cargo clippy --all-targets --locked --quiet -- -D warnings
+step 'documentation' documentation
+step 'configuration files' configuration_files
+step 'licences, bans, sources' supply_chain
+step 'examples in the documentation' cargo test --doc --locked --quiet
+
+# Last, so that the output ends with the runner's summary. Both also run every criterion bench once, unmeasured.
+printf '== tests (%s s so far)\n' "$((SECONDS - started))"
+if command -v cargo-nextest >/dev/null; then
+    cargo nextest run --all-targets --locked --no-fail-fast
+else
+    cargo test --all-targets --locked --no-fail-fast
+fi
