@@ -57,7 +57,9 @@ fn workload(name: &str, size: usize) -> (Vec<RouteConfig>, Vec<(String, String)>
     };
     // Asked in an order that no prefetcher guesses.
     let (routes, mut requests): (Vec<_>, Vec<_>) = (0..size).map(one).unzip();
-    requests.sort_by_key(|(host, path)| (host.len() + path.len(), host.bytes().rev().chain(path.bytes().rev()).collect::<Vec<_>>()));
+    requests.sort_by_key(|(host, path)| {
+        (host.len() + path.len(), host.bytes().rev().chain(path.bytes().rev()).collect::<Vec<_>>())
+    });
     (routes, requests)
 }
 
@@ -109,7 +111,9 @@ fn compile(criterion: &mut Criterion) {
     group.sample_size(10);
     for name in ["hosts", "prefix_paths"] {
         let (routes, _) = workload(name, 10_000);
-        group.bench_function(BenchmarkId::new(name, 10_000), |bencher| bencher.iter(|| build(black_box(&routes))));
+        group.bench_function(BenchmarkId::new(name, 10_000), |bencher| {
+            bencher.iter(|| build(black_box(&routes)))
+        });
     }
 }
 

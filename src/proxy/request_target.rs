@@ -301,9 +301,11 @@ fn remove_dot_segments(path: &str, merge_slashes: bool) -> String {
 
 /// Whether a canonical segment would be or hold a dot segment once its encoded slashes are decoded.
 fn hides_dot_segment(segment: &str) -> bool {
-    let separators = || segment.match_indices('%').filter(|(at, _)| {
-        matches!(segment.as_bytes().get(at + 1..at + 3), Some(b"2F" | b"5C"))
-    });
+    let separators = || {
+        segment
+            .match_indices('%')
+            .filter(|(at, _)| matches!(segment.as_bytes().get(at + 1..at + 3), Some(b"2F" | b"5C")))
+    };
     let mut start = 0;
     for (at, _) in separators() {
         if matches!(segment.get(start..at), Some("." | "..")) {
