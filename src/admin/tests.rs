@@ -16,7 +16,8 @@ const LOCAL: ([u8; 4], u16) = ([127, 0, 0, 1], 50_000);
 const REMOTE: ([u8; 4], u16) = ([192, 0, 2, 7], 50_000);
 
 fn state() -> AdminState {
-    let shared = Shared { metrics: Metrics::new(), tickets: TicketKeys::generate() };
+    let tickets = TicketKeys::generate().expect("random bytes");
+    let shared = Shared { metrics: Metrics::new(), tickets };
     let first = snapshot::prepare(None, &shared, None).expect("the embedded configuration is right");
     let store = Arc::new(SnapshotStore::new(first));
     AdminState::new(None, store, Arc::new(Readiness::new(1)), shared.metrics)

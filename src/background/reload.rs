@@ -39,13 +39,14 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Serves HUP and USR1 until `shutdown` turns true. A HUP that arrived during start-up is
-    /// served as soon as the process is ready.
+    /// Tells the service manager once the process is ready, then serves HUP and USR1 until
+    /// `shutdown` turns true. A HUP that arrived during start-up is served first.
     pub async fn run(&self, mut shutdown: ShutdownWatch) {
         tokio::select! {
             () = self.readiness.until_ready() => {}
             () = asked_to_end(&mut shutdown) => return,
         }
+        tell_ready();
         loop {
             tokio::select! {
                 () = self.signals.reload() => self.reload_beside_traffic().await,
@@ -163,7 +164,7 @@ fn tell_reloading() {
     notify(&states);
 }
 
-/// Tells systemd that the reload ended: also after a failed one the process serves.
+/// Tells systemd that the process serves, which it does after a failed reload too.
 fn tell_ready() {
     notify(&[NotifyState::Ready]);
 }
@@ -198,7 +199,8 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let path = folder.path().join("portcullis.yaml");
             fs::write(&path, FIRST).expect("writes");
-            let shared = Shared { metrics: Metrics::new(), tickets: TicketKeys::generate() };
+            let tickets = TicketKeys::generate().expect("random bytes");
+            let shared = Shared { metrics: Metrics::new(), tickets };
             let first = snapshot::prepare(Some(&path), &shared, None).expect("a right file");
             let log_writer = AccessLogWriter::start(&AccessLogOutput::Off, shared.metrics.clone());
             let reloader = Reloader {

@@ -3,7 +3,7 @@
 //! Loads, validates and compiles exactly what `run` would, files it names included, and stops
 //! before anything is opened. All problems come out in one run, on stderr.
 
-use super::{ConfigArgument, REFUSED};
+use super::{ConfigArgument, REFUSED, cannot_start};
 use crate::config;
 use crate::snapshot::{self, Shared, Snapshot};
 use crate::telemetry::metrics::Metrics;
@@ -24,7 +24,11 @@ pub(super) struct CheckArguments {
 /// 0 and a summary (or the effective file) on stdout, or 1 and every problem on stderr.
 pub(super) fn check(arguments: &CheckArguments) -> ExitCode {
     let file = arguments.config.file.as_deref();
-    let shared = Shared { metrics: Metrics::new(), tickets: TicketKeys::generate() };
+    let tickets = match TicketKeys::generate() {
+        Ok(tickets) => tickets,
+        Err(error) => return cannot_start(&format!("cannot make session ticket keys: {error}")),
+    };
+    let shared = Shared { metrics: Metrics::new(), tickets };
     let snapshot = match snapshot::prepare(file, &shared, None) {
         Ok(snapshot) => snapshot,
         Err(problems) => {

@@ -16,7 +16,7 @@ const CANNOT_START: u8 = 3;
 
 /// A programmable edge gateway: access, routing and proxying from one YAML file.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(name = "portcullis", bin_name = "portcullis", disable_help_subcommand = true, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -93,7 +93,7 @@ mod tests {
     fn unknown_words_are_wrong_usage() {
         assert!(matches!(parse("portcullis rum"), Err(ErrorKind::InvalidSubcommand)));
         assert!(matches!(parse("portcullis run --fast"), Err(ErrorKind::UnknownArgument)));
-        assert!(matches!(parse("portcullis"), Err(_)));
+        assert!(parse("portcullis").is_err());
         let error = Arguments::try_parse_from(["portcullis", "check", "--efective"]).expect_err("a typo");
         assert_eq!(error.exit_code(), 2);
     }
