@@ -16,7 +16,12 @@ const CANNOT_START: u8 = 3;
 
 /// A programmable edge gateway: access, routing and proxying from one YAML file.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", bin_name = "portcullis", disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(
+    name = "portcullis",
+    bin_name = "portcullis",
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
