@@ -1,7 +1,8 @@
 //! `/v1/upstreams`: the pools that serve and their endpoints.
 
 use super::AdminState;
-use crate::config::{BalanceConfig, UpstreamConfig};
+use crate::config::BalanceConfig;
+use crate::upstream::endpoint::Endpoint;
 use crate::upstream::pool::Pool;
 use axum::Json;
 use axum::extract::State;
@@ -38,26 +39,25 @@ struct EndpointView {
 /// `GET /v1/upstreams`.
 pub async fn upstreams(State(state): State<AdminState>) -> Json<Upstreams> {
     let snapshot = state.store.pin();
-    let pools = snapshot.pools.iter();
-    let upstreams =
-        pools.map(|(name, pool)| UpstreamView::new(name, pool, snapshot.config.upstreams.get(name)));
+    let upstreams = snapshot.pools.values().map(|pool| UpstreamView::from(&**pool));
     Json(Upstreams { generation: snapshot.generation, upstreams: upstreams.collect() })
 }
 
-impl UpstreamView {
-    /// `config` is `None` for an inline list, which has the defaults.
-    fn new(name: &str, pool: &Pool, config: Option<&UpstreamConfig>) -> Self {
-        let endpoint = |endpoint: &crate::upstream::endpoint::Endpoint| EndpointView {
-            address: endpoint.address,
-            weight: endpoint.weight,
-            up: true,
-        };
+impl From<&Pool> for UpstreamView {
+    fn from(pool: &Pool) -> Self {
+        let config = pool.config();
         UpstreamView {
-            name: name.to_owned(),
-            balance: config.map(|config| config.balance).unwrap_or_default(),
-            keepalive: config.map_or(UpstreamConfig::DEFAULT_KEEPALIVE, |config| config.keepalive),
-            tls: config.is_some_and(|config| config.tls.is_some()),
-            endpoints: pool.endpoints().iter().map(endpoint).collect(),
+            name: pool.name().to_owned(),
+            balance: config.balance,
+            keepalive: config.keepalive,
+            tls: config.tls.is_some(),
+            endpoints: pool.endpoints().iter().map(EndpointView::from).collect(),
         }
+    }
+}
+
+impl From<&Endpoint> for EndpointView {
+    fn from(endpoint: &Endpoint) -> Self {
+        EndpointView { address: endpoint.address, weight: endpoint.weight, up: true }
     }
 }

@@ -4,7 +4,7 @@
 //! before anything is opened. All problems come out in one run, on stderr.
 
 use super::{ConfigArgument, REFUSED, cannot_start};
-use crate::config;
+use crate::config::load;
 use crate::snapshot::{self, Shared, Snapshot};
 use crate::telemetry::metrics::Metrics;
 use crate::tls::tickets::TicketKeys;
@@ -37,7 +37,7 @@ pub(super) fn check(arguments: &CheckArguments) -> ExitCode {
         }
     };
     let text = if arguments.effective {
-        config::effective(&snapshot.config)
+        load::effective(&snapshot.config)
     } else {
         let name = file.map_or_else(|| "embedded configuration".into(), |file| file.to_string_lossy());
         format!("{name}: ok ({})\n", summary(&snapshot))
