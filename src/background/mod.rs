@@ -1,1 +1,13 @@
-//! Loops that run beside the traffic.
+//! What runs beside the traffic: signals, reloads, and what the process knows of its own state.
+//!
+//! Nothing here is called by a request, and nothing here takes a lock that a request takes.
+
+pub mod fixed;
+pub mod gauges;
+pub mod readiness;
+pub mod reload;
+pub mod signals;
+
+pub use readiness::Readiness;
+pub use reload::Reloader;
+pub use signals::Signals;

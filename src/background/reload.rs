@@ -1,0 +1,313 @@
+//! SIGHUP: a new configuration beside the old one, then one swap. USR1: reopened log files.
+//!
+//! A reload reads, validates and compiles everything on a thread of its own kind (never on one that
+//! serves), refuses what cannot be changed live, applies what can fail, and only then publishes.
+//! Whatever goes wrong before that leaves everything as it was. Signals during a reload ask for
+//! exactly one more, so the last file always wins.
+
+use super::readiness::{Readiness, ReloadFailure, ReloadOutcome};
+use super::signals::Signals;
+use super::{fixed, gauges};
+use crate::config::{AccessLogOutput, Problems};
+use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
+use crate::telemetry::access_log::writer::AccessLogWriter;
+use crate::telemetry::logging;
+use async_trait::async_trait;
+use log::{error, info, warn};
+use pingora_core::server::ShutdownWatch;
+use pingora_core::services::background::BackgroundService;
+use sd_notify::NotifyState;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// Carries out reloads, one at a time. Clones share everything.
+#[derive(Clone)]
+pub struct Reloader {
+    /// The file to read again; `None` for the embedded configuration, which never changes.
+    pub path: Option<PathBuf>,
+    /// What every snapshot of the process shares.
+    pub shared: Shared,
+    /// Where the result is published.
+    pub store: Arc<SnapshotStore>,
+    /// Where the outcome is told.
+    pub readiness: Arc<Readiness>,
+    /// Whose output may change.
+    pub log_writer: Arc<AccessLogWriter>,
+    /// What asks for a reload.
+    pub signals: Signals,
+}
+
+impl Reloader {
+    /// Tells the service manager once the process is ready, then serves HUP and USR1 until
+    /// `shutdown` turns true. A HUP that arrived during start-up is served first.
+    pub async fn run(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            () = self.readiness.until_ready() => {}
+            () = asked_to_end(&mut shutdown) => return,
+        }
+        tell_ready();
+        loop {
+            tokio::select! {
+                () = self.signals.reload() => self.reload_beside_traffic().await,
+                () = self.signals.reopen() => self.reopen(),
+                () = asked_to_end(&mut shutdown) => return,
+            }
+        }
+    }
+
+    /// One reload, start to end. Blocks: reads files and compiles.
+    pub fn reload(&self) -> ReloadOutcome {
+        let Some(path) = self.path.as_deref() else {
+            warn!("reload: the embedded configuration serves, there is no file to read again");
+            return self.outcome(Ok(()));
+        };
+        tell_reloading();
+        let begun = Instant::now();
+        let result = self.replace(path);
+        match &result {
+            Ok(generation) => {
+                self.shared.metrics.reload_succeeded();
+                let took = begun.elapsed().as_millis();
+                info!("reload: generation {generation} serves, {} read in {took} ms", path.display());
+            }
+            Err(problems) => {
+                self.shared.metrics.reload_failed();
+                for problem in &problems.0 {
+                    error!("reload: {problem}");
+                }
+                let kept = self.store.load().generation;
+                error!("reload: failed, nothing changed, generation {kept} serves on");
+            }
+        }
+        let outcome = self.outcome(result.map(drop).map_err(|problems| (&problems).into()));
+        self.readiness.reload_finished(outcome.clone());
+        tell_ready();
+        outcome
+    }
+
+    /// Compiles the file beside what serves, and publishes it if nothing is wrong with it.
+    fn replace(&self, path: &std::path::Path) -> Result<u64, Problems> {
+        let current = self.store.pin();
+        let next = snapshot::prepare(Some(path), &self.shared, Some(&current))?;
+        let mut problems = fixed::changes(&current.config, &next.config, &next.source);
+        if problems.is_empty() {
+            self.switch_access_log(&current, &next, &mut problems);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        logging::reconfigure(&next.config.log);
+        self.store.publish(next);
+        let serving = self.store.pin();
+        gauges::publish(&self.shared.metrics, &serving, Some(&current));
+        Ok(serving.generation)
+    }
+
+    /// The last step that can fail, and so the last before the publish.
+    fn switch_access_log(&self, current: &Snapshot, next: &Snapshot, problems: &mut Problems) {
+        let output = access_log_output(next);
+        if output == access_log_output(current) {
+            return;
+        }
+        if let Err(error) = self.log_writer.set_output(&output) {
+            problems.push(next.source.problem("access_log.output", format!("cannot be opened: {error}")));
+        }
+    }
+
+    async fn reload_beside_traffic(&self) {
+        let reloader = self.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
+            // A defect of ours, caught here so that the gateway serves on and says so.
+            error!("reload: broke off: {error}");
+            self.shared.metrics.reload_failed();
+            let failure = ReloadFailure::new("the reload broke off; the log has the reason");
+            self.readiness.reload_finished(self.outcome(Err(failure)));
+            tell_ready();
+        }
+    }
+
+    fn reopen(&self) {
+        info!("reload: reopening log files");
+        self.log_writer.reopen();
+    }
+
+    fn outcome(&self, result: Result<(), ReloadFailure>) -> ReloadOutcome {
+        ReloadOutcome { at: SystemTime::now(), generation: self.store.load().generation, result }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Reloader {
+    async fn start(&self, shutdown: ShutdownWatch) {
+        self.run(shutdown).await;
+    }
+}
+
+/// Where the access records of a configuration go, with the path of a file made real.
+pub fn access_log_output(snapshot: &Snapshot) -> AccessLogOutput {
+    match &snapshot.config.access_log.output {
+        AccessLogOutput::File(path) => AccessLogOutput::File(snapshot.source.resolve(path)),
+        other => other.clone(),
+    }
+}
+
+async fn asked_to_end(shutdown: &mut ShutdownWatch) {
+    // A sender that is gone means the same.
+    let _ = shutdown.wait_for(|ending| *ending).await;
+}
+
+/// Tells systemd that a reload began; `Type=notify-reload` needs the time beside it.
+fn tell_reloading() {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now());
+    notify(&states);
+}
+
+/// Tells systemd that the process serves, which it does after a failed reload too.
+fn tell_ready() {
+    notify(&[NotifyState::Ready]);
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    // Does nothing where no service manager listens.
+    if let Err(error) = sd_notify::notify(states) {
+        warn!("reload: cannot tell the service manager: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+    use crate::tls::tickets::TicketKeys;
+    use std::fs;
+    use std::time::Duration;
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
+    const FIRST: &str = "routes: [{ name: first, hosts: [a.test], respond: { status: 200 } }]\n";
+    const SECOND: &str = "routes: [{ name: second, hosts: [a.test], respond: { status: 200 } }]\n";
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        reloader: Reloader,
+    }
+
+    impl Fixture {
+        fn start() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("portcullis.yaml");
+            fs::write(&path, FIRST).expect("writes");
+            let tickets = TicketKeys::generate().expect("random bytes");
+            let shared = Shared { metrics: Metrics::new(), tickets };
+            let first = snapshot::prepare(Some(&path), &shared, None).expect("a right file");
+            let log_writer = AccessLogWriter::start(&AccessLogOutput::Off, shared.metrics.clone());
+            let reloader = Reloader {
+                path: Some(path),
+                shared,
+                store: Arc::new(SnapshotStore::new(first)),
+                readiness: Arc::new(Readiness::new(0)),
+                log_writer: log_writer.expect("needs nothing"),
+                signals: Signals::silent(),
+            };
+            Fixture { folder, reloader }
+        }
+
+        fn write(&self, text: &str) {
+            fs::write(self.folder.path().join("portcullis.yaml"), text).expect("writes");
+        }
+
+        fn serving(&self) -> (u64, String) {
+            let snapshot = self.reloader.store.pin();
+            (
+                snapshot.generation,
+                snapshot.routes.first().map_or_else(String::new, |route| route.name.clone()),
+            )
+        }
+
+        fn refused(&self, text: &str) -> ReloadFailure {
+            self.write(text);
+            let outcome = self.reloader.reload();
+            assert_eq!(self.serving(), (1, "first".to_owned()));
+            assert_eq!(outcome.generation, 1);
+            assert_eq!(self.reloader.readiness.last_reload(), Some(outcome.clone()));
+            outcome.result.expect_err("refused")
+        }
+    }
+
+    #[test]
+    fn a_right_file_serves_as_the_next_generation() {
+        let fixture = Fixture::start();
+        fixture.write(SECOND);
+        let outcome = fixture.reloader.reload();
+        assert_eq!((outcome.generation, outcome.result), (2, Ok(())));
+        assert_eq!(fixture.serving(), (2, "second".to_owned()));
+    }
+
+    #[test]
+    fn a_broken_file_changes_nothing_until_it_is_mended() {
+        let fixture = Fixture::start();
+        let failure = fixture.refused("routes: [{ upstrem: app }]\n");
+        assert!(failure.first.contains("portcullis.yaml"), "{failure}");
+        fixture.refused("");
+        fixture.write(SECOND);
+        assert!(fixture.reloader.reload().result.is_ok());
+        assert_eq!(fixture.serving(), (2, "second".to_owned()));
+    }
+
+    #[test]
+    fn a_missing_file_changes_nothing() {
+        let fixture = Fixture::start();
+        fs::remove_file(fixture.folder.path().join("portcullis.yaml")).expect("removes");
+        assert!(fixture.reloader.reload().result.is_err());
+        assert_eq!(fixture.serving(), (1, "first".to_owned()));
+    }
+
+    #[test]
+    fn what_cannot_change_live_is_refused_by_key() {
+        let fixture = Fixture::start();
+        let failure = fixture.refused(&format!("{SECOND}admin: {{ address: \"127.0.0.1:1\" }}\n"));
+        assert!(failure.first.contains("admin.address: cannot be changed while running"), "{failure}");
+    }
+
+    #[test]
+    fn an_access_log_that_cannot_be_opened_is_refused() {
+        let fixture = Fixture::start();
+        let failure =
+            fixture.refused(&format!("{SECOND}access_log: {{ output: missing/folder/access.log }}\n"));
+        assert!(failure.first.contains("access_log.output"), "{failure}");
+    }
+
+    #[test]
+    fn the_embedded_configuration_is_left_alone() {
+        let mut fixture = Fixture::start();
+        fixture.reloader.path = None;
+        assert_eq!(fixture.reloader.reload().result, Ok(()));
+        assert_eq!(fixture.serving(), (1, "first".to_owned()));
+        assert_eq!(fixture.reloader.readiness.last_reload(), None);
+    }
+
+    #[tokio::test]
+    async fn a_hup_during_start_up_is_served_once_ready() {
+        let fixture = Fixture::start();
+        fixture.write(SECOND);
+        fixture.reloader.signals.ask_for_reload();
+        let (end, ending) = watch::channel(false);
+        let running = tokio::spawn({
+            let reloader = fixture.reloader.clone();
+            async move { reloader.run(ending).await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(fixture.serving().0, 1);
+        fixture.reloader.readiness.listeners_bound(vec![("edge".to_owned(), ([0, 0, 0, 0], 1).into())]);
+        let reloaded = async {
+            while fixture.serving().0 < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), reloaded).await.expect("reloads");
+        end.send(true).expect("runs");
+        running.await.expect("no panic");
+    }
+}

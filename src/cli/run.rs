@@ -1,0 +1,29 @@
+//! `portcullis run`: serve.
+
+use super::{ConfigArgument, REFUSED, cannot_start};
+use crate::background::signals::CaughtSignals;
+use crate::server::{self, StartError};
+use std::process::ExitCode;
+
+/// `run [-c FILE]`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    pub(super) config: ConfigArgument,
+}
+
+/// Serves until the process is asked to leave; then 0.
+pub(super) fn run(arguments: RunArguments, signals: CaughtSignals) -> ExitCode {
+    let signals = match signals.listen() {
+        Ok(signals) => signals,
+        Err(error) => return cannot_start(&format!("cannot wait for signals: {error}")),
+    };
+    match server::run(arguments.config.file, signals) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(StartError::Refused(problems)) => {
+            eprintln!("{problems}");
+            ExitCode::from(REFUSED)
+        }
+        Err(error) => cannot_start(&error.to_string()),
+    }
+}
