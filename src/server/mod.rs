@@ -82,7 +82,6 @@ pub fn run(path: Option<PathBuf>, signals: Signals) -> Result<(), StartError> {
     let workers = first.config.workers.resolve();
     let readiness = Arc::new(Readiness::new(workers));
     readiness.listeners_bound(bound_addresses(&listeners));
-    metrics.reload_succeeded();
     gauges::publish(&metrics, &first, None);
     let keepalive = first.upstream_keepalive();
     let conf = Arc::new(engine_conf(keepalive));
