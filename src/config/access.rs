@@ -1,26 +1,46 @@
 //! `access:`, who may talk to us.
 
-use serde::{Deserialize, Serialize};
+use super::each;
+use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+
+pub use super::cidr::Cidr;
 
 /// A CIDR policy, global or of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
     /// Who may name the client in X-Forwarded-For or Forwarded. Only in the global policy.
+    #[serde(deserialize_with = "each::list")]
     pub trusted_proxies: Vec<CidrEntry>,
     /// Prefixes let in; `None` when the key is left out.
+    #[serde(deserialize_with = "each::written_list", skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<CidrEntry>>,
     /// Prefixes kept out.
+    #[serde(deserialize_with = "each::list")]
     pub deny: Vec<CidrEntry>,
     /// When nothing matches; if left out: deny when `allow` is present (even empty), else allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<DefaultAction>,
     /// What a denied request gets.
     pub on_deny: OnDeny,
 }
 
+impl AccessConfig {
+    /// What happens to a client no prefix holds: as written, or deny when `allow` is present.
+    pub fn default_action(&self) -> DefaultAction {
+        match (self.default, &self.allow) {
+            (Some(action), _) => action,
+            (None, Some(_)) => DefaultAction::Deny,
+            (None, None) => DefaultAction::Allow,
+        }
+    }
+}
+
 /// One element of a CIDR list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum CidrEntry {
     /// Written inline.
@@ -30,19 +50,6 @@ pub enum CidrEntry {
         /// Relative to the file that names it.
         file: PathBuf,
     },
-}
-
-/// An address prefix, checked strictly: no host bits, no leading zeros, IPv4-mapped IPv6 (of at
-/// least 96 bits) held as IPv4.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cidr(pub ipnet::IpNet);
-
-impl std::str::FromStr for Cidr {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().map(Cidr).map_err(|error: ipnet::AddrParseError| error.to_string())
-    }
 }
 
 /// What happens to a client no prefix holds.
@@ -66,14 +73,33 @@ pub enum OnDeny {
     Close,
 }
 
-impl Serialize for Cidr {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
+impl<'de> Deserialize<'de> for CidrEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EntryVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for Cidr {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+struct EntryVisitor;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileEntry {
+    file: PathBuf,
+}
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = CidrEntry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address prefix such as 10.0.0.0/8, or { file: … }")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<CidrEntry, E> {
+        text.parse().map(CidrEntry::Inline).map_err(super::ValueError::into_serde)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<CidrEntry, A::Error> {
+        let entry = FileEntry::deserialize(MapAccessDeserializer::new(access))?;
+        Ok(CidrEntry::File { file: entry.file })
     }
 }

@@ -1,4 +1,4 @@
-//! Problems of a configuration: where, what and how to mend it.
+//! Problems of a configuration: where, what and how to mend it. Does not know what can go wrong.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,6 +16,14 @@ pub struct Problem {
     pub reason: String,
     /// How to mend it.
     pub hint: Option<String>,
+}
+
+impl Problem {
+    /// The same problem with a hint how to mend it.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
 }
 
 impl fmt::Display for Problem {
@@ -36,7 +44,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with a configuration, in file order; one line each when displayed.
+/// Everything wrong with a configuration; one line each when displayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -55,6 +63,11 @@ impl Problems {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Puts them in file order, those without a line first; call it before showing them.
+    pub fn sort(&mut self) {
+        self.0.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    }
 }
 
 impl fmt::Display for Problems {
@@ -70,3 +83,65 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// What is wrong with one written value, by itself: no file, no key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueError {
+    /// What is wrong.
+    pub reason: String,
+    /// How to mend it.
+    pub hint: Option<String>,
+}
+
+/// Stands between reason and hint where a [`ValueError`] travels through serde as text.
+pub(super) const HINT_MARK: char = '\u{1f}';
+
+impl ValueError {
+    /// An error without a hint.
+    pub fn new(reason: impl Into<String>) -> Self {
+        ValueError { reason: reason.into(), hint: None }
+    }
+
+    /// The same with a hint how to mend it.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// As an error of a deserializer.
+    pub(super) fn into_serde<E: serde::de::Error>(self) -> E {
+        match self.hint {
+            Some(hint) => E::custom(format_args!("{}{HINT_MARK}{hint}", self.reason)),
+            None => E::custom(self.reason),
+        }
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ValueError {}
+
+impl From<ValueError> for String {
+    fn from(error: ValueError) -> String {
+        error.to_string()
+    }
+}
+
+/// A written value as it is quoted in a reason: escaped, and cut when it is long.
+pub(super) fn quoted(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let shown: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    let shown = shown.replace("\\\"", "\"").replace("\\'", "'").replace("\\\\", "\\");
+    match text.chars().nth(LONGEST) {
+        Some(_) => format!("`{shown}…`"),
+        None => format!("`{shown}`"),
+    }
+}

@@ -1,6 +1,8 @@
 //! `listeners:`, the sockets that accept traffic.
 
+use super::address;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 /// One listening socket.
@@ -8,9 +10,10 @@ use std::net::SocketAddr;
 #[serde(deny_unknown_fields)]
 pub struct ListenerConfig {
     /// Metric label and log field; default `edge` for the first, the address for others.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Address and port; `[::]` is dual stack.
+    #[serde(deserialize_with = "address::socket")]
     pub address: SocketAddr,
     /// Whether this port speaks TLS.
     #[serde(default)]
@@ -21,6 +24,17 @@ pub struct ListenerConfig {
     /// Offer HTTP/2 (by ALPN).
     #[serde(default = "yes")]
     pub http2: bool,
+}
+
+impl ListenerConfig {
+    /// The name as written, or its default; `index` is its place in `listeners`.
+    pub fn name(&self, index: usize) -> Cow<'_, str> {
+        match &self.name {
+            Some(name) => Cow::Borrowed(name),
+            None if index == 0 => Cow::Borrowed("edge"),
+            None => Cow::Owned(self.address.to_string()),
+        }
+    }
 }
 
 /// Whether a port speaks TLS.

@@ -1,13 +1,23 @@
-//! From a YAML file to a [`Config`].
+//! From a YAML file to a [`Config`], with everything that is wrong with it. The only file that knows
+//! the YAML library.
 
-use super::{Config, Problem, Problems};
-use std::path::{Path, PathBuf};
+use super::error::quoted;
+use super::read;
+use super::record::Keys;
+use super::tree::{Node, Value};
+use super::{Config, Problem, Problems, Source, validate};
+use std::io::Read;
+use std::path::Path;
+
+/// Largest file read.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// What reading a file gave: as much of the configuration as could be understood, where it came
 /// from, and everything wrong with it.
 #[derive(Debug)]
 pub struct Loaded {
-    /// `None` when the file could not be understood at all.
+    /// `None` when the file could not be understood at all. Not to be served when there are
+    /// problems: what was refused is missing from it.
     pub config: Option<Config>,
     /// Where it came from.
     pub source: Source,
@@ -15,44 +25,172 @@ pub struct Loaded {
     pub problems: Problems,
 }
 
-/// The file a configuration was read from: knows on which line each key stands.
-#[derive(Debug, Clone, Default)]
-pub struct Source {
-    file: PathBuf,
-}
-
-impl Source {
-    /// The file itself.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// The path a file named in the configuration stands for: relative ones are relative to the
-    /// configuration's own folder.
-    pub fn resolve(&self, path: &Path) -> PathBuf {
-        self.file.parent().unwrap_or(Path::new("")).join(path)
-    }
-
-    /// A problem at a key path (such as `routes[2].upstream`), on the line where the key stands.
-    pub fn problem(&self, path: impl Into<String>, reason: impl Into<String>) -> Problem {
-        Problem { file: self.file.clone(), line: None, path: path.into(), reason: reason.into(), hint: None }
-    }
-}
+/// The name problems and logs give the embedded configuration.
+const EMBEDDED_NAME: &str = "<embedded quickstart>";
 
 /// Reads and validates a file. Never fails: what is wrong is in [`Loaded::problems`].
 pub fn load(path: &Path) -> Loaded {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    load_text(path, &text)
+    match read_file(path) {
+        Ok(text) => load_text(path, &text),
+        Err(problem) => Loaded::refused(path, problem),
+    }
 }
 
 /// The same for text that was read already; `path` is where it says it came from.
 pub fn load_text(path: &Path, text: &str) -> Loaded {
-    let source = Source { file: path.to_owned() };
-    match serde_yaml::from_str(text) {
-        Ok(config) => Loaded { config: Some(config), source, problems: Problems::default() },
-        Err(error) => {
-            let problems = Problems(vec![source.problem("", error.to_string())]);
-            Loaded { config: None, source, problems }
+    load_with_keys(path, text, false).0
+}
+
+/// The configuration built into the program, for `run` without a file.
+pub fn embedded() -> Loaded {
+    load_text(Path::new(EMBEDDED_NAME), include_str!("../../conf/quickstart.yaml"))
+}
+
+/// The keys a text has, and those it could have where it has any, indices written `[]` and names of
+/// the operator's choice `NAME`. For checking documentation against the types.
+pub fn keys(text: &str) -> Keys {
+    load_with_keys(Path::new(""), text, true).1
+}
+
+/// The whole configuration as YAML, every default filled in; it loads back to the same [`Config`].
+pub fn effective(config: &Config) -> String {
+    let mut config = config.clone();
+    config.fill_defaults();
+    // Text, numbers, lists and mappings with text keys: nothing YAML cannot write.
+    serde_yaml::to_string(&config).unwrap_or_else(|error| format!("# not printable: {error}\n"))
+}
+
+impl Loaded {
+    fn refused(path: &Path, problem: Problem) -> Loaded {
+        Loaded { config: None, source: Source::new(path), problems: Problems(vec![problem]) }
+    }
+}
+
+fn load_with_keys(path: &Path, text: &str, want_keys: bool) -> (Loaded, Keys) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let root = match parse(path, text) {
+        Ok(root) => root,
+        Err(problem) => return (Loaded::refused(path, problem), Keys::default()),
+    };
+    let outcome = read::read::<Config>(path.to_owned(), &root, want_keys);
+    let source = Source::with_tree(path.to_owned(), root, outcome.refused);
+    let mut problems = Problems(outcome.problems);
+    let mut config = outcome.value;
+    if let Some(config) = &mut config {
+        config.fill_defaults();
+        validate::validate(config, &source, &mut problems);
+    }
+    problems.sort();
+    (Loaded { config, source, problems }, outcome.keys)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Node, Problem> {
+    let whole = |line: Option<usize>, reason: String| Problem {
+        file: path.to_owned(),
+        line,
+        path: String::new(),
+        reason,
+        hint: None,
+    };
+    const SMALLEST: &str = "the smallest file has `routes:` with one route";
+    if text.lines().all(|line| line.trim_start().is_empty() || line.trim_start().starts_with('#')) {
+        return Err(whole(None, "the file is empty".to_owned()).with_hint(SMALLEST));
+    }
+    let mut root = Node::read(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
+        let line = error.location().map(|location| location.line());
+        let problem = whole(line, syntax_reason(&error));
+        match syntax_hint(text, line) {
+            Some(hint) => problem.with_hint(hint),
+            None => problem,
+        }
+    })?;
+    root.mark_lines(text);
+    match &root.value {
+        Value::Map(_) => Ok(root),
+        Value::Null => Err(whole(None, "the file is empty".to_owned()).with_hint(SMALLEST)),
+        _ => {
+            let line = usize::try_from(root.line).ok().filter(|line| *line > 0);
+            let reason = format!("expected keys and values, found {}", root.describe());
+            Err(whole(line, reason).with_hint(SMALLEST))
         }
     }
+}
+
+/// The YAML library's sentence without the place, which the problem has already.
+fn syntax_reason(error: &serde_yaml::Error) -> String {
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or(&message);
+    match message {
+        "deserializing from YAML containing more than one document is not supported" => {
+            "more than one YAML document".to_owned()
+        }
+        "repetition limit exceeded" => "aliases repeat too much".to_owned(),
+        "recursion limit exceeded" => "nested too deeply".to_owned(),
+        _ => format!("not valid YAML: {message}"),
+    }
+}
+
+/// What most often causes a syntax error on such a line.
+fn syntax_hint(text: &str, line: Option<usize>) -> Option<&'static str> {
+    let lines = || text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    let near = |number: usize| line.is_none_or(|line| number == line || number + 1 == line);
+    let indent = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
+    if lines().any(|(number, line)| near(number) && indent(line)) {
+        return Some("indent with spaces, YAML does not allow tabs");
+    }
+    let (_, line) = lines().find(|(number, _)| Some(*number) == line)?;
+    if [": *", "- *", "[*", ", *"].iter().any(|start| line.contains(start)) {
+        return Some("put a value that begins with * in quotes: \"*.example.com\"");
+    }
+    if line.contains(": {") || line.contains("- {") {
+        return Some("put a value that begins with { in quotes, unless it is a mapping");
+    }
+    None
+}
+
+fn read_file(path: &Path) -> Result<String, Problem> {
+    let source = Source::new(path);
+    let unreadable = |error: std::io::Error| {
+        let problem = source.problem("", format!("cannot be read: {}", plain(&error)));
+        match error.kind() {
+            std::io::ErrorKind::NotFound => problem.with_hint("name the file with -c FILE"),
+            _ => problem,
+        }
+    };
+    let too_large = || {
+        let reason = format!("larger than {} MiB", MAX_FILE_BYTES >> 20);
+        source.problem("", reason).with_hint("long address lists go into files of their own: { file: … }")
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.is_dir() {
+        return Err(source.problem("", "is a directory").with_hint("name the file in it"));
+    }
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // A pipe has no length beforehand.
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    String::from_utf8(bytes).map_err(|error| not_utf8(&source, &error))
+}
+
+fn not_utf8(source: &Source, error: &std::string::FromUtf8Error) -> Problem {
+    let valid = error.utf8_error().valid_up_to();
+    let bytes = error.as_bytes();
+    let line = bytes.iter().take(valid).filter(|byte| **byte == b'\n').count() + 1;
+    let byte = bytes.get(valid).copied().unwrap_or_default();
+    let reason = format!("not UTF-8: byte {valid} is {}", quoted(&format!("0x{byte:02x}")));
+    let mut problem = source.problem("", reason).with_hint("save the file as UTF-8");
+    problem.line = Some(line);
+    problem
+}
+
+/// The operating system's sentence without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
 }

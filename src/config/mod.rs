@@ -5,15 +5,26 @@
 //! the other rooms and nothing of Pingora.
 
 pub mod access;
+mod address;
+mod cidr;
+mod defaults;
+mod each;
 pub mod error;
 pub mod listener;
 pub mod load;
+mod read;
+mod record;
 pub mod route;
+mod source;
+mod suggest;
 pub mod telemetry;
+mod text;
 pub mod tls;
+mod tree;
 pub mod units;
 pub mod upstream;
 pub mod validate;
+mod workers;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,14 +32,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
-pub use error::{Problem, Problems};
+pub use error::{Problem, Problems, ValueError};
 pub use listener::{ListenerConfig, ListenerTls};
-pub use load::{Loaded, Source};
+pub use load::{Loaded, effective, load};
 pub use route::{PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig, ValueMatchConfig};
+pub use source::Source;
 pub use telemetry::{AccessLogConfig, AccessLogFormat, AccessLogOutput, LogConfig, LogFormat, LogLevel};
 pub use tls::{CertificateConfig, TlsConfig, TlsVersion, UnknownNames};
 pub use units::{ByteSize, HumanDuration};
 pub use upstream::{BalanceConfig, EndpointConfig, UpstreamConfig, UpstreamTargetConfig, UpstreamTlsConfig};
+pub use workers::Workers;
 
 /// The whole file. Every field has a default except [`Config::routes`].
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
@@ -41,10 +54,10 @@ pub struct Config {
     #[serde(default)]
     pub admin: AdminConfig,
     /// Sockets that accept traffic; at least one.
-    #[serde(default = "listener::default_listeners")]
+    #[serde(default = "listener::default_listeners", deserialize_with = "each::list")]
     pub listeners: Vec<ListenerConfig>,
     /// Certificates, chosen by the server names in their own SANs.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each::list")]
     pub certificates: Vec<CertificateConfig>,
     /// TLS policy of every listener.
     #[serde(default)]
@@ -52,10 +65,11 @@ pub struct Config {
     /// CIDR policy for every request, before routing.
     #[serde(default)]
     pub access: AccessConfig,
-    /// Where requests go.
+    /// Where requests go; at least one.
+    #[serde(default, deserialize_with = "each::list")]
     pub routes: Vec<RouteConfig>,
     /// Named upstreams.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each::map")]
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// The page for requests no route takes.
     #[serde(default)]
@@ -77,31 +91,12 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
 }
 
-/// Worker threads: a number from 1 to 1024, or `auto`, one per CPU this process may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Workers {
-    /// One per CPU.
-    #[default]
-    Auto,
-    /// Exactly this many.
-    Count(u16),
-}
-
-impl Workers {
-    /// The number of worker threads this stands for on this machine; never 0.
-    pub fn resolve(self) -> usize {
-        match self {
-            Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
-            Workers::Count(count) => usize::from(count).max(1),
-        }
-    }
-}
-
 /// `admin:`, the operators' port.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdminConfig {
     /// Address of `/livez`, `/readyz`, `/metrics` and `/v1`.
+    #[serde(deserialize_with = "address::socket")]
     pub address: SocketAddr,
 }
 
@@ -116,6 +111,7 @@ impl Default for AdminConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct NotFoundConfig {
     /// An HTML file, read when the configuration is compiled; left out: a small built-in page.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub body_file: Option<PathBuf>,
 }
 

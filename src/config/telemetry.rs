@@ -1,7 +1,11 @@
 //! `access_log:` and `log:`.
 
 use super::access::Cidr;
-use serde::{Deserialize, Serialize};
+use super::each;
+use super::error::{ValueError, quoted};
+use super::suggest;
+use super::text;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
 /// `access_log:`, one record per request.
@@ -19,7 +23,7 @@ pub struct AccessLogConfig {
 }
 
 /// Where access records go.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AccessLogOutput {
     /// `stdout`.
     #[default]
@@ -31,7 +35,7 @@ pub enum AccessLogOutput {
 }
 
 /// How an access record is written.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum AccessLogFormat {
     /// One JSON object a line.
     #[default]
@@ -47,10 +51,13 @@ pub enum AccessLogFormat {
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLogExcludeConfig {
     /// Client addresses.
+    #[serde(deserialize_with = "each::list")]
     pub clients: Vec<Cidr>,
     /// Exact request paths.
+    #[serde(deserialize_with = "each::list")]
     pub paths: Vec<String>,
     /// Response statuses.
+    #[serde(deserialize_with = "each::list")]
     pub status: Vec<u16>,
 }
 
@@ -59,8 +66,10 @@ pub struct AccessLogExcludeConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLogRedactConfig {
     /// Query parameters whose value is hidden.
+    #[serde(deserialize_with = "each::list")]
     pub query: Vec<String>,
     /// Request headers whose value is hidden wherever a format would show it.
+    #[serde(deserialize_with = "each::list")]
     pub headers: Vec<String>,
 }
 
@@ -100,4 +109,129 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// The keys of an access record, in the order of the JSON form.
+pub const ACCESS_RECORD_KEYS: [&str; 24] = [
+    "time",
+    "request_id",
+    "client",
+    "peer",
+    "listener",
+    "tls",
+    "method",
+    "host",
+    "path",
+    "query",
+    "protocol",
+    "status",
+    "bytes_in",
+    "bytes_out",
+    "duration_ms",
+    "upstream",
+    "endpoint",
+    "upstream_ms",
+    "attempts",
+    "route",
+    "generation",
+    "rejection",
+    "user_agent",
+    "referer",
+];
+
+impl AccessLogOutput {
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        if text.eq_ignore_ascii_case("stdout") {
+            return Ok(AccessLogOutput::Stdout);
+        }
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(AccessLogOutput::Off);
+        }
+        // A misspelt word must not become a file.
+        if text.contains(['/', '.']) && !text.contains('\0') {
+            return Ok(AccessLogOutput::File(PathBuf::from(text)));
+        }
+        let hint = match suggest::nearest(text, ["stdout", "off"]) {
+            Some(word) => format!("did you mean `{word}`? A file is written ./{text}"),
+            None => format!("a file in the configuration's folder is written ./{text}"),
+        };
+        Err(ValueError::new(format!("{} is not stdout, off or a file path", quoted(text))).with_hint(hint))
+    }
+}
+
+impl<'de> Deserialize<'de> for AccessLogOutput {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::scalar(deserializer, "stdout, off or a file path", AccessLogOutput::parse)
+    }
+}
+
+impl Serialize for AccessLogOutput {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            AccessLogOutput::Stdout => serializer.serialize_str("stdout"),
+            AccessLogOutput::Off => serializer.serialize_str("off"),
+            AccessLogOutput::File(path) => path.serialize(serializer),
+        }
+    }
+}
+
+impl AccessLogFormat {
+    fn parse(text: &str) -> Result<Self, ValueError> {
+        if text.eq_ignore_ascii_case("json") {
+            return Ok(AccessLogFormat::Json);
+        }
+        if text.eq_ignore_ascii_case("combined") {
+            return Ok(AccessLogFormat::Combined);
+        }
+        let keys = placeholders(text)?;
+        if keys.is_empty() {
+            let error = ValueError::new(format!("{} is not json, combined or a template", quoted(text)));
+            return Err(match suggest::nearest(text, ["json", "combined"]) {
+                Some(word) => error.with_hint(format!("did you mean `{word}`?")),
+                None => error.with_hint("a template names at least one {key}, such as \"{client} {status}\""),
+            });
+        }
+        match keys.iter().find(|key| !ACCESS_RECORD_KEYS.contains(key)) {
+            None => Ok(AccessLogFormat::Template(text.to_owned())),
+            Some(key) => {
+                let error = ValueError::new(format!("unknown placeholder {{{key}}}"));
+                Err(match suggest::hint(key, &ACCESS_RECORD_KEYS) {
+                    Some(hint) => error.with_hint(hint),
+                    None => error,
+                })
+            }
+        }
+    }
+}
+
+/// The names between braces of a template, in order. A lone `{` or `}` is refused.
+pub(super) fn placeholders(template: &str) -> Result<Vec<&str>, ValueError> {
+    let lone = |brace: char| ValueError::new(format!("a lone `{brace}` in {}", quoted(template)));
+    if template.contains(|c: char| c.is_control()) {
+        return Err(ValueError::new("a template must not hold line breaks or control characters"));
+    }
+    let (mut names, mut rest) = (Vec::new(), template);
+    while let Some(start) = rest.find(['{', '}']) {
+        let inside = rest.get(start..).and_then(|rest| rest.strip_prefix('{')).ok_or_else(|| lone('}'))?;
+        let (name, after) = inside.split_once('}').ok_or_else(|| lone('{'))?;
+        names.push(name);
+        rest = after;
+    }
+    Ok(names)
+}
+
+impl<'de> Deserialize<'de> for AccessLogFormat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::scalar(deserializer, "json, combined or a template", AccessLogFormat::parse)
+    }
+}
+
+impl Serialize for AccessLogFormat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            AccessLogFormat::Json => "json",
+            AccessLogFormat::Combined => "combined",
+            AccessLogFormat::Template(template) => template,
+        })
+    }
 }

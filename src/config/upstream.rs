@@ -1,6 +1,13 @@
 //! `upstreams:`, where requests are sent.
 
-use serde::{Deserialize, Serialize};
+use super::address::{self, Address};
+use super::each;
+use super::error::{ValueError, quoted};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -9,6 +16,7 @@ use std::path::PathBuf;
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
     /// At least one.
+    #[serde(deserialize_with = "each::list")]
     pub endpoints: Vec<EndpointConfig>,
     /// How an endpoint is chosen.
     #[serde(default)]
@@ -17,7 +25,7 @@ pub struct UpstreamConfig {
     #[serde(default = "keepalive")]
     pub keepalive: u32,
     /// Speak TLS to the endpoints; `None` = plain.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTlsConfig>,
 }
 
@@ -26,18 +34,12 @@ fn keepalive() -> u32 {
 }
 
 /// One endpoint: `127.0.0.1:9000` or `{ address: …, weight: 2 }`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EndpointConfig {
     /// Address and port.
     pub address: SocketAddr,
     /// Share of the traffic relative to the others; 1 to 1,000 (default 1).
-    #[serde(default = "one")]
     pub weight: u32,
-}
-
-fn one() -> u32 {
-    1
 }
 
 /// How an endpoint is chosen.
@@ -58,13 +60,13 @@ pub struct UpstreamTlsConfig {
     /// The name asked for (SNI) and verified; required, never empty.
     pub server_name: String,
     /// PEM file of the authorities trusted in place of the system's.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Client certificate, PEM; needs `key`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
     /// Client key, PEM.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Verify the endpoint's certificate and name.
     #[serde(default = "yes")]
@@ -76,8 +78,7 @@ fn yes() -> bool {
 }
 
 /// `upstream:` of a route.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamTargetConfig {
     /// The name of an entry of `upstreams:`.
     Named(String),
@@ -85,4 +86,159 @@ pub enum UpstreamTargetConfig {
     Inline(Vec<EndpointConfig>),
     /// `[{ app: 90 }, { app-next: 10 }]`: a weighted split between named upstreams, in file order.
     Split(Vec<(String, u32)>),
+}
+
+impl Serialize for UpstreamTargetConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            UpstreamTargetConfig::Named(name) => serializer.serialize_str(name),
+            UpstreamTargetConfig::Inline(endpoints) => endpoints.serialize(serializer),
+            UpstreamTargetConfig::Split(shares) => {
+                let mut list = serializer.serialize_seq(Some(shares.len()))?;
+                for (name, weight) in shares {
+                    list.serialize_element(&BTreeMap::from([(name, weight)]))?;
+                }
+                list.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EndpointConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EndpointVisitor)
+    }
+}
+
+struct EndpointVisitor;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LongEndpoint {
+    #[serde(deserialize_with = "address::socket")]
+    address: SocketAddr,
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl<'de> Visitor<'de> for EndpointVisitor {
+    type Value = EndpointConfig;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address such as 127.0.0.1:9000, or { address: …, weight: … }")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<EndpointConfig, E> {
+        let address = address::parse(text).map_err(ValueError::into_serde)?;
+        Ok(EndpointConfig { address, weight: one() })
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<EndpointConfig, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<EndpointConfig, A::Error> {
+        let LongEndpoint { address, weight } = Deserialize::deserialize(MapAccessDeserializer::new(access))?;
+        Ok(EndpointConfig { address, weight })
+    }
+}
+
+impl<'de> Deserialize<'de> for UpstreamTargetConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TargetVisitor)
+    }
+}
+
+struct TargetVisitor;
+
+impl<'de> Visitor<'de> for TargetVisitor {
+    type Value = UpstreamTargetConfig;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of an upstream, a list of addresses, or a list of { NAME: weight }")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<UpstreamTargetConfig, E> {
+        if address::parse(text).is_ok() {
+            let reason = format!("{} is an address, not the name of an upstream", quoted(text));
+            return Err(ValueError::new(reason).with_hint(format!("write [\"{text}\"]")).into_serde());
+        }
+        Ok(UpstreamTargetConfig::Named(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, access: A) -> Result<UpstreamTargetConfig, A::Error> {
+        let parts: Vec<Part> = each::list(serde::de::value::SeqAccessDeserializer::new(access))?;
+        let (mut endpoints, mut shares) = (Vec::new(), Vec::new());
+        for part in parts {
+            match part {
+                Part::Endpoint(endpoint) => endpoints.push(endpoint),
+                Part::Share(name, weight) => shares.push((name, weight)),
+            }
+        }
+        match (endpoints.is_empty(), shares.is_empty()) {
+            (_, true) => Ok(UpstreamTargetConfig::Inline(endpoints)),
+            (true, false) => Ok(UpstreamTargetConfig::Split(shares)),
+            (false, false) => {
+                let error = ValueError::new("mixes addresses and names of upstreams");
+                Err(error.with_hint("put the addresses under `upstreams` and name them here").into_serde())
+            }
+        }
+    }
+}
+
+/// One element of a list of a route's `upstream`.
+enum Part {
+    Endpoint(EndpointConfig),
+    Share(String, u32),
+}
+
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PartVisitor)
+    }
+}
+
+struct PartVisitor;
+
+impl<'de> Visitor<'de> for PartVisitor {
+    type Value = Part;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address such as 127.0.0.1:9000, { address: …, weight: … }, or { NAME: weight }")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Part, E> {
+        EndpointVisitor.visit_str(text).map(Part::Endpoint)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Part, E> {
+        EndpointVisitor.visit_u64(number).map(Part::Endpoint)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Part, A::Error> {
+        let (mut address, mut weight, mut share) = (None, None, None);
+        while let Some(key) = access.next_key::<String>()? {
+            match key.as_str() {
+                "address" => address = Some(access.next_value::<Address>()?.0),
+                "weight" => weight = Some(access.next_value()?),
+                _ if share.is_some() || address.is_some() || weight.is_some() => {
+                    let error = ValueError::new(format!("{} is one key too many", quoted(&key)));
+                    return Err(error.with_hint("one { NAME: weight } an element").into_serde());
+                }
+                _ => share = Some((key, access.next_value()?)),
+            }
+        }
+        match (share, address) {
+            (Some((name, share)), None) if weight.is_none() => Ok(Part::Share(name, share)),
+            (None, Some(address)) => {
+                Ok(Part::Endpoint(EndpointConfig { address, weight: weight.unwrap_or(one()) }))
+            }
+            (None, None) => Err(A::Error::missing_field("address")),
+            _ => Err(A::Error::custom("mixes an address and the name of an upstream")),
+        }
+    }
 }

@@ -1,1 +1,0 @@
-//! Rules that concern more than one key.
