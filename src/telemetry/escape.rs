@@ -43,10 +43,10 @@ pub(super) fn append(out: &mut Vec<u8>, text: &[u8], style: Style) {
     while let Some(clean) = rest.iter().position(|byte| CLASS[usize::from(*byte)] >= least) {
         let (before, from) = rest.split_at(clean);
         out.extend_from_slice(before);
-        rest = match from.first() {
-            Some(byte) if byte.is_ascii() => {
+        rest = match from {
+            [byte, after @ ..] if byte.is_ascii() => {
                 append_ascii(out, *byte, style);
-                &from[1..]
+                after
             }
             _ => {
                 let end = from.iter().position(u8::is_ascii).unwrap_or(from.len());

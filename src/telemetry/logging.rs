@@ -70,13 +70,13 @@ impl Log for StderrLog {
             return;
         }
         let json = self.json.load(Ordering::Relaxed);
-        LINE.with(|line| {
-            // A message that logs while it is being formatted gets a line of its own.
-            match line.try_borrow_mut() {
-                Ok(mut line) => write_line(&mut line, record, json),
-                Err(_) => write_line(&mut Vec::new(), record, json),
-            }
+        // A message that logs while it is being formatted, or while its thread ends, gets a line of its own.
+        let reused = LINE.try_with(|line| {
+            line.try_borrow_mut().map(|mut line| write_line(&mut line, record, json)).is_ok()
         });
+        if !reused.unwrap_or(false) {
+            write_line(&mut Vec::new(), record, json);
+        }
     }
 
     fn flush(&self) {}
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn what_clients_cause_at_will_is_no_error() {
-        for target in ["pingora_proxy", "pingora_proxy::proxy_h1", "pingora_core::protocols::http::v2", "h2"] {
+        for target in ["pingora_proxy", "pingora_proxy::proxy_h1", "pingora_core::protocols::http::v2", "h2"]
+        {
             assert_eq!(ranked(target, Level::Error), Level::Debug, "{target}");
         }
         assert_eq!(ranked("pingora_core::server", Level::Error), Level::Error);

@@ -1,1 +1,16 @@
-//! Where a request is sent: pools of endpoints and the choice among them.
+//! Where is it sent? Pools of endpoints, how one is chosen, and how it is connected to.
+//!
+//! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route) and chooses an
+//! [`endpoint`] by [`balance`]; [`split`] chooses between pools; [`transport`] reads the TLS settings
+//! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to.
+//!
+//! The room knows nothing of routes or requests.
+
+pub mod balance;
+pub mod endpoint;
+#[cfg(test)]
+mod fixtures;
+pub mod peer;
+pub mod pool;
+pub mod split;
+pub mod transport;

@@ -18,7 +18,9 @@ pub(super) struct QueryRedaction {
 impl QueryRedaction {
     /// Hides the parameters of these names.
     pub(super) fn new(names: &[String]) -> Self {
-        QueryRedaction { names: names.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()).collect() }
+        QueryRedaction {
+            names: names.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()).collect(),
+        }
     }
 
     /// Appends a query (without `?`), escaped for `style`.

@@ -30,7 +30,7 @@ impl Durations {
 
     /// Counts one duration; what is not a number or negative counts as zero.
     pub(super) fn observe(&self, seconds: f64) {
-        let seconds = seconds.max(0.0).min(LONGEST_SECONDS);
+        let seconds = seconds.clamp(0.0, LONGEST_SECONDS);
         let bucket = BOUNDS.iter().filter(|bound| seconds > **bound).count();
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_nanoseconds.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);

@@ -1,0 +1,79 @@
+//! Where access lines go: standard output, a file, or nowhere.
+//!
+//! A sink never gives up for good: what it could not write is the caller's to count, and the next write
+//! tries again. Does not know what a line is.
+
+use crate::config::AccessLogOutput;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long an output that takes no more bytes holds up the lines behind it.
+const STALL: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(5);
+
+/// An open output.
+pub(super) enum Sink {
+    Off,
+    Stdout(File),
+    File { path: PathBuf, file: File },
+}
+
+impl Sink {
+    /// Opens an output whose path is resolved. A file is appended to, and created with mode 0640.
+    pub(super) fn open(output: &AccessLogOutput) -> io::Result<Sink> {
+        Ok(match output {
+            AccessLogOutput::Off => Sink::Off,
+            AccessLogOutput::Stdout => {
+                // A copy of the descriptor, because the standard library buffers its own by line.
+                Sink::Stdout(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+            }
+            AccessLogOutput::File(path) => Sink::File { path: path.clone(), file: open(path)? },
+        })
+    }
+
+    /// Opens a file anew under its name; the old one stays when that fails.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        if let Sink::File { path, file } = self {
+            *file = open(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes as much as it can: the bytes that went out, and the error that ended it early.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> (usize, Option<io::Error>) {
+        let file = match self {
+            Sink::Off => return (0, None),
+            Sink::Stdout(file) | Sink::File { file, .. } => file,
+        };
+        let mut written = 0;
+        let mut stalled: Option<Instant> = None;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match file.write(rest) {
+                Ok(0) => return (written, Some(ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    written += count;
+                    stalled = None;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Standard output may be a pipe that somebody else made non-blocking.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if stalled.get_or_insert_with(Instant::now).elapsed() > STALL {
+                        return (written, Some(error));
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => return (written, Some(error)),
+            }
+        }
+        (written, None)
+    }
+}
+
+/// Not blocking, so that a pipe nobody reads fails at once instead of holding up a reload.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
+}

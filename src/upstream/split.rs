@@ -1,0 +1,34 @@
+//! Which of several upstreams? A weighted split, such as a canary's.
+//!
+//! Shares are exact and smooth, by the same turns as within a pool. Knows nothing of endpoints.
+
+use super::balance::Balancer;
+use super::pool::Pool;
+use crate::config::BalanceConfig;
+use std::sync::Arc;
+
+/// A weighted choice between pools.
+#[derive(Debug)]
+pub struct Split {
+    pools: Box<[Arc<Pool>]>,
+    balancer: Balancer,
+}
+
+impl Split {
+    /// A split with these weights; 0 = gets nothing. `None` when no weight is above 0.
+    pub fn new(parts: Vec<(Arc<Pool>, u32)>) -> Option<Split> {
+        let (pools, weights): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let balancer = Balancer::new(BalanceConfig::RoundRobin, &weights)?;
+        Some(Split { pools: pools.into(), balancer })
+    }
+
+    /// The pool of the next request. Neither locks nor allocates.
+    pub fn pick(&self) -> &Arc<Pool> {
+        &self.pools[self.balancer.next()]
+    }
+
+    /// All of them, in file order.
+    pub fn pools(&self) -> &[Arc<Pool>] {
+        &self.pools
+    }
+}
