@@ -1,1 +1,3 @@
 //! What happens to a request: the phases of one proxied exchange.
+
+pub mod request_target;
