@@ -115,7 +115,7 @@ fn parse_line(line: &[u8]) -> Result<Option<IpNet>, String> {
         return Err("the line is too long to be a prefix".into());
     }
     let text = std::str::from_utf8(written).map_err(|_| "the line is not UTF-8 text".to_owned())?;
-    text.parse().map(|Cidr(prefix)| Some(prefix))
+    text.parse().map(|Cidr(prefix)| Some(prefix)).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -144,6 +144,6 @@ mod tests {
     #[test]
     fn empty_set_contains_nothing() {
         let set = set(&[]);
-        assert!(set.is_empty() && set.len() == 0 && !holds(&set, "1.1.1.1") && !holds(&set, "::1"));
+        assert!(set.is_empty() && !holds(&set, "1.1.1.1") && !holds(&set, "::1"));
     }
 }

@@ -29,6 +29,13 @@ pub struct UpstreamConfig {
     pub tls: Option<UpstreamTlsConfig>,
 }
 
+impl UpstreamConfig {
+    /// What an inline list of endpoints stands for: an upstream with every default.
+    pub fn inline(endpoints: Vec<EndpointConfig>) -> Self {
+        UpstreamConfig { endpoints, balance: BalanceConfig::default(), keepalive: keepalive(), tls: None }
+    }
+}
+
 fn keepalive() -> u32 {
     1024
 }

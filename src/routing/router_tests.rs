@@ -242,7 +242,7 @@ fn one_regex_written_twice_is_one_path() {
 #[test]
 fn router_without_routes_finds_nothing() {
     let (router, _) = build(&[]);
-    assert!(router.is_empty() && router.len() == 0 && router.iter().next().is_none());
+    assert!(router.is_empty() && router.iter().next().is_none());
     assert_eq!(get("a", "/").find(&router), None);
 }
 
