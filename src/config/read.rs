@@ -13,6 +13,7 @@ use super::suggest;
 use super::tree::{Entry, Node, Value};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 

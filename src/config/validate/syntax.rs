@@ -107,7 +107,7 @@ pub(super) fn header_value(text: &str) -> Result<(), ValueError> {
     match wrong {
         true => {
             let error = ValueError::new(format!("{} cannot be a header value", quoted(text)));
-            Err(error.with_hint("no line breaks, and no white space at the ends"))
+            Err(error.with_hint("printable ASCII, no white space at the ends"))
         }
         false => Ok(()),
     }
