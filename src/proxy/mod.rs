@@ -7,6 +7,7 @@
 //! rejection, [`record`] writes the log line and the metrics.
 
 pub mod answer;
+pub mod application;
 pub mod context;
 pub mod decide;
 pub mod failure;
