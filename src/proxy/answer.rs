@@ -8,18 +8,30 @@ use http::{Method, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora_core::protocols::http::ServerSession;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// A request body up to this size is read and dropped so that the connection can be kept; the
 /// rest of a larger one is not worth waiting for.
 const DRAIN_LIMIT: u64 = 64 * 1024;
+
+/// How long, and for how much, a client that is still sending is listened to before its
+/// connection is closed.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_LIMIT: usize = 8 * 1024 * 1024;
 
 /// Gives the answer a verdict calls for. `Ok(false)`: the request is to be forwarded.
 ///
 /// # Errors
 /// Those of writing to the client.
 pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut Exchange) -> Result<bool> {
+    if matches!(verdict, Verdict::Forward) {
+        return Ok(false);
+    }
+    let rest = rest_of_body(session);
     match verdict {
-        Verdict::Forward => return Ok(false),
+        Verdict::Forward => {}
         Verdict::Respond(route) => {
             if let Some(response) = fixed(&route) {
                 send(response.head.clone(), response.body.clone(), session, exchange).await?;
@@ -27,11 +39,16 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
         }
         Verdict::Redirect(head) => send(*head, Bytes::new(), session, exchange).await?,
         Verdict::Reject(rejection) => {
-            let snapshot = std::sync::Arc::clone(&exchange.snapshot);
+            let snapshot = Arc::clone(&exchange.snapshot);
             let page = snapshot.pages.page(rejection, &session.req_header().headers);
             send_page(page, session, exchange).await?;
         }
         Verdict::Close => close(session, exchange),
+    }
+    match rest {
+        Rest::None => {}
+        Rest::Drain => drain(session).await,
+        Rest::Linger => linger(session).await,
     }
     Ok(true)
 }
@@ -55,7 +72,6 @@ async fn send(
     exchange: &mut Exchange,
 ) -> Result<()> {
     exchange.status = head.status.as_u16();
-    drain(session).await;
     // RFC 9110 section 9.3.2: the head says what GET would get, the body stays away.
     let body = if session.req_header().method == Method::HEAD { Bytes::new() } else { body };
     session.write_response_header(Box::new(head)).await?;
@@ -69,22 +85,51 @@ fn close(session: &mut ServerSession, exchange: &mut Exchange) {
     session.shutdown_with_reason(h2::Reason::REFUSED_STREAM);
 }
 
-/// Reads what is left of a small request body. A client that waits for `100 Continue` has not
-/// sent it and must not be made to: its connection closes after the answer.
+/// What is done with the unread part of a request body once the answer is out.
+enum Rest {
+    /// Nothing is left, or nothing was sent yet: a client that waits for `100 Continue`.
+    None,
+    /// Little is left: it is dropped, and the connection is kept.
+    Drain,
+    /// Too much is left: the connection closes, and the answer says so.
+    Linger,
+}
+
+fn rest_of_body(session: &mut ServerSession) -> Rest {
+    if session.is_body_done() || session.req_header().headers.contains_key(header::EXPECT) {
+        return Rest::None;
+    }
+    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > DRAIN_LIMIT) {
+        return Rest::Linger;
+    }
+    session.set_close_on_response_before_downstream_finish(false);
+    Rest::Drain
+}
+
+/// Listens on after an answer that closes the connection. A socket closed with unread bytes is
+/// reset, and the reset may overtake the answer on its way to a client that is still sending.
+pub async fn linger(session: &mut ServerSession) {
+    let listen = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = session.read_request_body().await {
+            read += chunk.len();
+            if read > LINGER_LIMIT {
+                return;
+            }
+        }
+    };
+    // Whatever comes of it, the connection closes now.
+    let _ = timeout(LINGER, listen).await;
+}
+
 async fn drain(session: &mut ServerSession) {
-    if session.is_body_done() {
-        return;
-    }
-    let head = session.req_header();
-    let declared =
-        head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if declared.is_some_and(|length: u64| length > DRAIN_LIMIT) || head.headers.contains_key(header::EXPECT) {
-        return;
-    }
     let mut read = 0;
     while let Ok(Some(chunk)) = session.read_request_body().await {
         read += chunk.len() as u64;
         if read > DRAIN_LIMIT {
+            session.set_keepalive(None);
             return;
         }
     }

@@ -127,6 +127,11 @@ fn redirect(to: &Redirect, head: &RequestHeader, exchange: &Exchange) -> Verdict
     let view = RedirectView {
         scheme: exchange.scheme(),
         host: &exchange.host,
+        authority: head
+            .headers
+            .get(http::header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or(&exchange.host),
         path: head.uri.path(),
         query: head.uri.query(),
     };

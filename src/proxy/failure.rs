@@ -36,7 +36,9 @@ pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exch
     let page = snapshot.pages.page(rejection, &session.req_header().headers);
     if let Err(error) = answer::send_page(page, session, exchange).await {
         log::debug!("the client could not be told of {}: {error}", rejection.reason());
+        return;
     }
+    answer::linger(session).await;
 }
 
 fn downstream(etype: &ErrorType) -> Rejection {

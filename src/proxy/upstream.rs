@@ -138,7 +138,7 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
         return;
     }
     if let (Some(route), Some(fd)) = (&exchange.route, exchange.attempt.fd)
-        && route.timeouts.idle < route.timeouts.response
+        && (exchange.attempt.upgrade || route.timeouts.idle < route.timeouts.response)
     {
         exchange.attempt.watch = Some(Watch::arm(fd, route.timeouts.idle));
     }

@@ -90,6 +90,7 @@ enum Part {
     Text(String),
     Scheme,
     Host,
+    Authority,
     Path,
     Query,
     PathAndQuery,
@@ -102,6 +103,8 @@ pub struct RedirectView<'a> {
     pub scheme: &'a str,
     /// Host without port.
     pub host: &'a str,
+    /// Host with the port the client named, if any.
+    pub authority: &'a str,
     /// Canonical path.
     pub path: &'a str,
     /// Without the question mark.
@@ -109,9 +112,9 @@ pub struct RedirectView<'a> {
 }
 
 impl Redirect {
-    /// The redirect of plain HTTP to the same URL under https.
+    /// The redirect of plain HTTP to the same URL under https. The port stays: it speaks both.
     pub fn to_https() -> Self {
-        let parts = vec![Part::Text("https://".to_owned()), Part::Host, Part::PathAndQuery];
+        let parts = vec![Part::Text("https://".to_owned()), Part::Authority, Part::PathAndQuery];
         Redirect { status: StatusCode::PERMANENT_REDIRECT, parts }
     }
 
@@ -129,6 +132,7 @@ impl Redirect {
                 Part::Text(text) => location.push_str(text),
                 Part::Scheme => location.push_str(view.scheme),
                 Part::Host => location.push_str(view.host),
+                Part::Authority => location.push_str(view.authority),
                 Part::Path => location.push_str(view.path),
                 Part::Query => location.push_str(view.query.unwrap_or("")),
                 Part::PathAndQuery => {
@@ -218,7 +222,13 @@ mod tests {
 
     fn location(to: &str) -> String {
         let redirect = Redirect::compile(&RedirectConfig { to: to.to_owned(), status: 301 });
-        let view = RedirectView { scheme: "http", host: "app.test", path: "/a", query: Some("b=1") };
+        let view = RedirectView {
+            scheme: "http",
+            host: "app.test",
+            authority: "app.test:81",
+            path: "/a",
+            query: Some("b=1"),
+        };
         let head = redirect.render(view).expect("renders");
         head.headers["location"].to_str().expect("text").to_owned()
     }
