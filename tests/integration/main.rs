@@ -1,0 +1,3 @@
+//! Everything over the wire: the real binary, one file a subject.
+
+mod support;

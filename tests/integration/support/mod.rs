@@ -1,0 +1,23 @@
+//! The harness: the real binary, scripted origins, clients down to the byte, certificates.
+
+// Some helpers are for subjects that come later.
+#![allow(dead_code)]
+
+pub mod certificates;
+pub mod check;
+pub mod client;
+pub mod commands;
+pub mod eventually;
+pub mod gateway;
+pub mod http2;
+pub mod metrics;
+pub mod origin;
+pub mod ports;
+pub mod response;
+pub mod tls;
+pub mod websocket;
+
+pub use check::{check, portcullis};
+pub use client::Connection;
+pub use gateway::Gateway;
+pub use origin::{Gate, Origin, Reply};

@@ -1,0 +1,105 @@
+//! The client side of TLS, with every knob in the test's hand.
+
+use boring::ssl::{Ssl, SslContext, SslMethod, SslRef, SslSession, SslSessionCacheMode, SslStream};
+use boring::ssl::{SslVerifyMode, SslVersion};
+use boring::x509::X509;
+use std::io;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+/// How to shake hands. Verifies nothing unless told: tests compare certificates themselves.
+pub struct TlsClient {
+    context: SslContext,
+    name: Option<String>,
+    resume: bool,
+    session: Arc<Mutex<Option<SslSession>>>,
+}
+
+/// Knobs of a [`TlsClient`].
+#[derive(Default)]
+pub struct TlsOptions {
+    /// Server name asked for.
+    pub name: Option<&'static str>,
+    /// Protocols offered, such as `h2`.
+    pub alpn: &'static [&'static str],
+    /// Lowest and highest version.
+    pub versions: Option<(SslVersion, SslVersion)>,
+    /// Offer the last session seen.
+    pub resume: bool,
+}
+
+/// What a handshake settled.
+#[derive(Debug)]
+pub struct TlsFacts {
+    /// Such as `TLSv1.3`.
+    pub version: String,
+    /// The protocol chosen.
+    pub alpn: Option<String>,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// The leaf the server showed; a resumed session remembers the first one.
+    pub certificate: X509,
+}
+
+impl TlsClient {
+    /// With this server name and nothing else special.
+    pub fn named(name: &'static str) -> Self {
+        TlsClient::new(TlsOptions { name: Some(name), ..TlsOptions::default() })
+    }
+
+    /// With these options.
+    pub fn new(options: TlsOptions) -> Self {
+        let mut builder = SslContext::builder(SslMethod::tls()).expect("a context");
+        builder.set_verify(SslVerifyMode::NONE);
+        if let Some((min, max)) = options.versions {
+            builder.set_min_proto_version(Some(min)).expect("a version");
+            builder.set_max_proto_version(Some(max)).expect("a version");
+        }
+        let alpn: Vec<u8> =
+            options.alpn.iter().flat_map(|name| [&[name.len() as u8], name.as_bytes()].concat()).collect();
+        if !alpn.is_empty() {
+            builder.set_alpn_protos(&alpn).expect("protocols");
+        }
+        let session = Arc::new(Mutex::new(None));
+        let seen = Arc::clone(&session);
+        builder.set_session_cache_mode(SslSessionCacheMode::CLIENT);
+        builder.set_new_session_callback(move |_, session| *seen.lock().unwrap() = Some(session));
+        let name = options.name.map(str::to_owned);
+        TlsClient { context: builder.build(), name, resume: options.resume, session }
+    }
+
+    /// Shakes hands over a connection.
+    pub fn connect(&self, stream: TcpStream) -> io::Result<SslStream<TcpStream>> {
+        self.ssl().connect(stream).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// A fresh client-side session object.
+    pub fn ssl(&self) -> Ssl {
+        let mut ssl = Ssl::new(&self.context).expect("a session object");
+        if let Some(name) = &self.name {
+            ssl.set_hostname(name).expect("a server name");
+        }
+        if let (true, Some(session)) = (self.resume, self.session.lock().unwrap().as_ref()) {
+            // SAFETY: the session came from this very context.
+            unsafe { ssl.set_session(session) }.expect("a session");
+        }
+        ssl
+    }
+
+    /// Whether the server has given a session that could be resumed.
+    pub fn has_session(&self) -> bool {
+        self.session.lock().unwrap().is_some()
+    }
+}
+
+impl TlsFacts {
+    /// Of a finished handshake.
+    pub fn of(ssl: &SslRef) -> Self {
+        TlsFacts {
+            version: ssl.version_str().to_owned(),
+            alpn: ssl.selected_alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
+            resumed: ssl.session_reused(),
+            certificate: ssl.peer_certificate().expect("a server certificate"),
+        }
+    }
+}
