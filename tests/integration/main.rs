@@ -1,3 +1,24 @@
 //! Everything over the wire: the real binary, one file a subject.
 
 mod support;
+
+mod access;
+mod access_log;
+mod admin;
+mod certificates;
+mod cli;
+mod client_address;
+mod curl;
+mod forwarding;
+mod limits;
+mod listeners;
+mod prometheus;
+mod rejections;
+mod reload;
+mod reload_under_load;
+mod routing;
+mod shutdown;
+mod targets;
+mod tls;
+mod upstream_tls;
+mod websocket;

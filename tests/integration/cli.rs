@@ -1,0 +1,123 @@
+//! The command line: exit codes, problems all at once, the effective configuration.
+
+use crate::support::check::refused;
+use crate::support::eventually::within;
+use crate::support::{Gateway, check, portcullis};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[test]
+fn version_names_itself() {
+    let outcome = portcullis(&["version"]);
+    assert_eq!(outcome.code, 0);
+    assert!(outcome.stdout.contains(env!("CARGO_PKG_VERSION")), "{outcome:?}");
+}
+
+#[test]
+fn what_is_not_a_command_is_a_usage_error() {
+    for arguments in [&["nosuch"][..], &["run", "--nosuch"], &["check", "-c"], &[]] {
+        let outcome = portcullis(arguments);
+        assert_eq!(outcome.code, 2, "{arguments:?}: {outcome:?}");
+        assert!(!outcome.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_is_not_an_error() {
+    let outcome = portcullis(&["--help"]);
+    assert_eq!(outcome.code, 0);
+    for command in ["run", "check", "version"] {
+        assert!(outcome.stdout.contains(command), "{command} in {}", outcome.stdout);
+    }
+}
+
+#[test]
+fn a_good_file_is_0_a_bad_or_missing_one_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("portcullis.yaml");
+    std::fs::write(&file, "routes: [{ respond: { body: hello } }]\n").unwrap();
+    assert_eq!(check(&file, &[]).code, 0);
+    assert_eq!(check(&dir.path().join("nosuch.yaml"), &[]).code, 1);
+    assert_eq!(check(dir.path(), &[]).code, 1);
+}
+
+#[test]
+fn all_problems_are_reported_in_one_run_with_their_lines() {
+    let told = refused(
+        "workers: 0\nroutes:\n  - name: a\n    upstrem: [127.0.0.1:1]\n  - name: b\n    upstream: nosuch\n\
+         access:\n  deny: [10.0.0.0/33, 10.0.0.1/8]\n",
+    );
+    for part in [
+        "portcullis.yaml:1",
+        "portcullis.yaml:4",
+        "upstream",
+        "portcullis.yaml:6",
+        "nosuch",
+        "portcullis.yaml:8",
+        "access.deny[0]",
+        "access.deny[1]",
+    ] {
+        assert!(told.contains(part), "{part} in\n{told}");
+    }
+}
+
+#[test]
+fn run_refuses_what_check_refuses_without_opening_a_port() {
+    let mut gateway = Gateway::builder("routes: [{ upstream: nosuch }]\n").spawn();
+    let (traffic, admin) = (gateway.address(), gateway.admin_address());
+    let seen = within(Duration::from_secs(10), || {
+        let open = |address: &_| std::net::TcpStream::connect(address).is_ok();
+        if open(&traffic) || open(&admin) { Some("open") } else { (!gateway.is_running()).then_some("gone") }
+    });
+    assert_eq!(seen, Some("gone"));
+    assert_eq!(gateway.wait_exit(Duration::from_secs(1)), 1);
+    assert!(gateway.log().contains("nosuch"), "{}", gateway.log());
+}
+
+#[test]
+fn the_effective_configuration_is_itself_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("portcullis.yaml");
+    std::fs::write(
+        &file,
+        "routes:\n  - { hosts: [app.test], path: /v1, headers: { x: y }, upstream: [127.0.0.1:9000] }\n  \
+         - { path: { regex: ^/r }, query: { a: { present: true } }, upstream: [{ app: 90 }, { app-next: 10 }] }\n\
+         upstreams:\n  app: { endpoints: [127.0.0.1:1] }\n  app-next: { endpoints: [{ address: 127.0.0.1:2, weight: 3 }] }\n\
+         access: { allow: [10.0.0.0/8], trusted_proxies: [10.0.0.0/8] }\nlimits: { body: 3MiB, header_timeout: 1500ms }\n",
+    )
+    .unwrap();
+    let first = check(&file, &["--effective"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    for key in ["listeners:", "7999", "7998", "access_log:", "shutdown:", "header_timeout: 1500ms", "3MiB"] {
+        assert!(first.stdout.contains(key), "{key} in {}", first.stdout);
+    }
+    let again = dir.path().join("again.yaml");
+    std::fs::write(&again, &first.stdout).unwrap();
+    let second = check(&again, &["--effective"]);
+    assert_eq!((second.code, second.stdout), (0, first.stdout), "{}", second.stderr);
+}
+
+#[test]
+fn every_file_under_conf_and_the_valid_fixtures_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["conf", "tests/fixtures/valid"] {
+        collect(&root.join(folder), &mut files);
+    }
+    assert!(!files.is_empty(), "no configuration under conf/");
+    for file in files {
+        let outcome = check(&file, &[]);
+        assert_eq!(outcome.code, 0, "{}: {outcome:?}", file.display());
+    }
+}
+
+fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            collect(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            into.push(path);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Limits: what a client may send, and how long it may take.
+
+use crate::support::certificates::Authority;
+use crate::support::http2::Http2;
+use crate::support::{Gateway, Origin, Reply};
+use std::time::{Duration, Instant};
+
+const HELLO: &str = "routes: [{ name: app, respond: { body: hello } }]\n";
+
+fn with_limits(limits: &str) -> Gateway {
+    Gateway::start(&format!("{HELLO}limits: {limits}"))
+}
+
+#[test]
+fn a_long_request_line_is_414_a_large_header_431() {
+    let gateway = with_limits("{ request_line: 1KiB, headers: 4KiB, header_count: 20 }");
+    let rows = [
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(900)), 200),
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(1100)), 414),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(3500)), 200),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(4500)), 431),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(19)), 200),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(30)), 431),
+    ];
+    for (request, status) in rows {
+        let response = gateway.connect().request(&request);
+        assert_eq!(response.status, status, "{:.60}…", request);
+    }
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "headers_too_large")], 1.0);
+}
+
+#[test]
+fn a_huge_header_is_refused_at_the_default_limits() {
+    let gateway = Gateway::start(HELLO);
+    for size in [64 << 10, 900 << 10] {
+        let mut connection = gateway.connect();
+        let _ = connection.try_send(format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(size)));
+        let answer = connection.try_response();
+        assert!(answer.map_or(true, |answer| answer.status == 431), "{size}");
+    }
+    assert_eq!(gateway.get("a", "/").text(), "hello");
+}
+
+#[test]
+fn http2_headers_have_the_same_limit() {
+    let builder = Gateway::builder(&format!("{HELLO}certificates: [{{ cert: app.pem, key: app.key }}]"));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.start();
+    let mut client = Http2::open(gateway.address(), "app.test");
+    let request = http::Request::get("https://app.test/").header("x", "y".repeat(64 << 10)).body(()).unwrap();
+    let outcome = client.request(request, b"");
+    assert!(outcome.as_ref().map_or(true, |response| response.status == 431), "{outcome:?}");
+    assert_eq!(Http2::open(gateway.address(), "app.test").get("https://app.test/").text(), "hello");
+}
+
+#[test]
+fn a_large_body_is_413_whether_announced_or_not() {
+    let origin = Origin::fixed("hello");
+    let yaml = "routes:\n  - { path: /more, limits: { body: 2KiB }, upstream: [\"{ORIGIN}\"] }\n  \
+                - { upstream: [\"{ORIGIN}\"] }\nlimits: { body: 1KiB }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    for (path, size, status) in
+        [("/", 1024, 200), ("/", 1025, 413), ("/more", 2048, 200), ("/more", 2049, 413)]
+    {
+        let body = "x".repeat(size);
+        let announced = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n{body}");
+        assert_eq!(gateway.connect().request(&announced).status, status, "{path} {size}");
+        let chunked = format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{size:x}\r\n{body}\r\n0\r\n\r\n"
+        );
+        assert_eq!(gateway.connect().request(&chunked).status, status, "{path} {size} chunked");
+    }
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "body_too_large")], 2.0);
+}
+
+#[test]
+fn a_slow_header_is_cut_at_a_total_deadline() {
+    let gateway = with_limits("{ header_timeout: 400ms }");
+    let mut connection = gateway.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: a\r\n");
+    let start = Instant::now();
+    // One byte at a time, each well within any timeout between two reads.
+    while connection.is_quiet_for(Duration::from_millis(40)) && start.elapsed() < Duration::from_secs(8) {
+        if connection.try_send("x").is_err() {
+            break;
+        }
+    }
+    let answer = String::from_utf8_lossy(&connection.rest()).into_owned();
+    assert!(start.elapsed() < Duration::from_secs(5), "cut after {:?}", start.elapsed());
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer:?}");
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 1.0);
+}
+
+#[test]
+fn a_slow_tls_handshake_is_cut_too() {
+    let gateway = with_limits("{ header_timeout: 400ms }");
+    let mut connection = gateway.connect();
+    connection.send([0x16, 3, 1]);
+    connection.rest();
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    let gateway = with_limits("{ idle_timeout: 300ms }");
+    let mut connection = gateway.connect();
+    connection.get("a", "/", "");
+    let start = Instant::now();
+    assert!(connection.rest().is_empty(), "closed without a word");
+    assert!(start.elapsed() >= Duration::from_millis(200), "not at once");
+    let mut fresh = gateway.connect();
+    assert!(fresh.rest().is_empty(), "a connection that never asks is closed as well");
+}
+
+#[test]
+fn a_connection_serves_so_many_requests() {
+    let gateway = with_limits("{ requests_per_connection: 3 }");
+    let mut connection = gateway.connect();
+    for _ in 0..2 {
+        assert_ne!(connection.get("a", "/", "").header("connection"), Some("close"));
+    }
+    assert_eq!(connection.get("a", "/", "").header("connection"), Some("close"));
+    connection.rest();
+}
+
+#[test]
+fn a_body_that_stalls_is_408() {
+    let origin = Origin::script(|_| Reply::ok("hello"));
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\nlimits: { body_idle_timeout: 300ms }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    let mut connection = gateway.connect();
+    connection.send("POST /stall HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
+    assert_eq!(connection.response().status, 408);
+    assert_eq!(gateway.wait_record_of("/stall")["status"], 408);
+}

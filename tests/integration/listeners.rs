@@ -1,0 +1,134 @@
+//! Listeners: addresses, what a port speaks, ALPN, a bind that fails.
+
+use crate::support::gateway::COULD_NOT_START;
+use crate::support::tls::{TlsClient, TlsOptions};
+use crate::support::{Connection, Gateway};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+const ROUTES: &str = "routes: [{ name: app, hosts: [app.test], respond: { body: hello } }]\n";
+
+fn alpn(gateway: &Gateway, protocols: &'static [&'static str]) -> Option<String> {
+    let client =
+        TlsClient::new(TlsOptions { name: Some("app.test"), alpn: protocols, ..TlsOptions::default() });
+    Connection::open_tls(gateway.address(), &client).expect("a handshake").tls().alpn
+}
+
+#[test]
+fn one_port_speaks_http_and_https() {
+    let gateway = Gateway::start(ROUTES);
+    assert_eq!(gateway.get("app.test", "/").text(), "hello");
+    assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").text(), "hello");
+}
+
+#[test]
+fn a_request_that_starts_with_a_single_byte_is_told_apart() {
+    let gateway = Gateway::start(ROUTES);
+    let mut connection = gateway.connect();
+    connection.send("G");
+    assert!(connection.is_quiet_for(Duration::from_millis(50)));
+    connection.send("ET / HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    assert_eq!(connection.response().text(), "hello");
+}
+
+#[test]
+fn a_port_that_requires_tls_serves_no_plain_request() {
+    let gateway =
+        Gateway::start(&format!("{ROUTES}listeners: [{{ address: \"127.0.0.1:{{PORT}}\", tls: required }}]"));
+    let mut connection = gateway.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    let answer = String::from_utf8_lossy(&connection.rest()).into_owned();
+    assert!(!answer.contains("hello") && !answer.contains(" 200 "), "{answer}");
+    assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").text(), "hello");
+}
+
+#[test]
+fn a_port_with_tls_off_shakes_no_hands() {
+    let gateway =
+        Gateway::start(&format!("{ROUTES}listeners: [{{ address: \"127.0.0.1:{{PORT}}\", tls: off }}]"));
+    assert_eq!(gateway.get("app.test", "/").text(), "hello");
+    assert!(Connection::open_tls(gateway.address(), &TlsClient::named("app.test")).is_err());
+}
+
+#[test]
+fn plain_http_is_redirected_to_the_same_url_under_https() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}listeners: [{{ address: \"127.0.0.1:{{PORT}}\", redirect_http: true }}]"
+    ));
+    let response = gateway.get("app.test", "/x?y=1");
+    assert_eq!(response.status, 308);
+    assert_eq!(response.header("location"), Some("https://app.test/x?y=1"));
+    assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").text(), "hello");
+}
+
+#[test]
+fn http2_is_chosen_by_alpn_unless_switched_off() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}listeners:\n  - {{ address: \"127.0.0.1:{{PORT}}\", http2: true }}\n"
+    ));
+    assert_eq!(alpn(&gateway, &["h2", "http/1.1"]).as_deref(), Some("h2"));
+    assert_eq!(alpn(&gateway, &["http/1.1"]).as_deref(), Some("http/1.1"));
+    assert_eq!(alpn(&gateway, &[]), None);
+    let without =
+        Gateway::start(&format!("{ROUTES}listeners: [{{ address: \"127.0.0.1:{{PORT}}\", http2: false }}]"));
+    assert_eq!(alpn(&without, &["h2", "http/1.1"]).as_deref(), Some("http/1.1"));
+}
+
+#[test]
+fn a_dual_stack_port_matches_mapped_clients_as_ipv4() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}listeners: [{{ address: \"[::]:{{PORT}}\" }}]\naccess: {{ allow: [127.0.0.0/8] }}"
+    ));
+    assert_eq!(gateway.get("app.test", "/").status, 200);
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, gateway.address().port()));
+    assert_eq!(Connection::open(v6).get("app.test", "/", "").status, 403);
+    assert_eq!(gateway.wait_record(|record| record["status"] == 200)["client"], "127.0.0.1");
+    assert_eq!(gateway.wait_record(|record| record["status"] == 403)["client"], "::1");
+}
+
+#[test]
+fn an_ipv4_port_and_an_ipv6_port_are_served_side_by_side() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}listeners:\n  - {{ name: four, address: \"127.0.0.1:{{PORT}}\", tls: off }}\n  \
+         - {{ name: six, address: \"[::1]:{{PORT2}}\", tls: required }}\n"
+    ));
+    assert_eq!(gateway.get("app.test", "/").text(), "hello");
+    let six = SocketAddr::from((Ipv6Addr::LOCALHOST, gateway.value("PORT2").parse().unwrap()));
+    let mut connection = Connection::open_tls(six, &TlsClient::named("app.test")).unwrap();
+    assert_eq!(connection.get("app.test", "/", "").text(), "hello");
+    gateway.wait_metric("portcullis_connections_total", &[("listener", "four"), ("protocol", "http1")], 1.0);
+    gateway.wait_metric("portcullis_connections_total", &[("listener", "six"), ("protocol", "http1")], 1.0);
+    assert_eq!(gateway.wait_record(|record| record["listener"] == "six")["status"], 200);
+}
+
+#[test]
+fn open_connections_are_counted_until_they_close() {
+    let gateway = Gateway::start(ROUTES);
+    let mut connection = gateway.connect();
+    connection.get("app.test", "/", "");
+    gateway.wait_metric("portcullis_connections_open", &[("listener", "edge")], 1.0);
+    drop(connection);
+    crate::support::eventually::until("no open connection", || {
+        gateway.metrics().get("portcullis_connections_open", &[("listener", "edge")]) == Some(0.0)
+    });
+}
+
+#[test]
+fn a_taken_port_ends_the_start_with_a_sentence() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap();
+    for yaml in ["listeners: [{ address: \"{TAKEN}\" }]", "admin: { address: \"{TAKEN}\" }"] {
+        let mut gateway = Gateway::builder(&format!("{ROUTES}{yaml}")).set("TAKEN", taken).spawn();
+        assert_eq!(gateway.wait_exit(Duration::from_secs(10)), COULD_NOT_START, "{yaml}");
+        assert!(gateway.log().contains(&taken.to_string()), "{yaml}: {}", gateway.log());
+    }
+}
+
+#[test]
+fn two_gateways_cannot_share_a_port() {
+    let first = Gateway::start(ROUTES);
+    let yaml = format!("{ROUTES}listeners: [{{ address: \"{{TAKEN}}\" }}]");
+    let mut second = Gateway::builder(&yaml).set("TAKEN", first.address()).spawn();
+    assert_eq!(second.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
+    assert_eq!(first.get("app.test", "/").text(), "hello");
+}

@@ -1,0 +1,173 @@
+//! Answers the gateway gives itself: their form, keep-alive, and telling failures apart.
+
+use crate::support::eventually::until;
+use crate::support::ports::free_port;
+use crate::support::{Connection, Gate, Gateway, Origin, Reply};
+use std::sync::Arc;
+
+const NOTHING: &str = "routes: [{ name: app, hosts: [app.test], respond: { body: hello } }]\n";
+
+/// The reason of the access record with this status.
+fn reason(gateway: &Gateway, status: u16) -> String {
+    let record = gateway.wait_record(|record| record["status"] == status);
+    record["rejection"].as_str().unwrap_or_else(|| panic!("no reason in {record}")).to_owned()
+}
+
+#[test]
+fn a_page_comes_in_the_form_the_client_accepts() {
+    let gateway = Gateway::start(NOTHING);
+    let rows = [
+        ("", "text/html"),
+        ("Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n", "text/html"),
+        ("Accept: application/json\r\n", "json"),
+        ("Accept: application/problem+json\r\n", "json"),
+        ("Accept: text/html;q=0.1, application/json\r\n", "json"),
+    ];
+    let mut connection = gateway.connect();
+    for (accept, form) in rows {
+        let response = connection.get("unknown.test", "/", accept);
+        assert_eq!(response.status, 404);
+        assert!(response.header("content-type").unwrap().contains(form), "{accept}: {:?}", response.headers);
+        if form == "json" {
+            assert_eq!(response.json()["status"], 404);
+        }
+        assert!(!response.text().is_empty());
+    }
+}
+
+#[test]
+fn no_answer_names_the_engine() {
+    let gateway = Gateway::start(&format!("{NOTHING}access: {{ deny: [127.0.0.2/32] }}"));
+    let mut answers = vec![gateway.get("unknown.test", "/"), gateway.get("app.test", "/")];
+    answers.push(
+        Connection::open_from("127.0.0.2".parse().unwrap(), gateway.address()).get("app.test", "/", ""),
+    );
+    answers.push(gateway.connect().request("GET / HTTP/1.1\r\nHost: u@x\r\n\r\n"));
+    answers.push(gateway.connect().request("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n"));
+    for answer in answers {
+        assert!(!format!("{answer:?}").to_lowercase().contains("pingora"), "{answer:?}");
+    }
+}
+
+#[test]
+fn our_own_answers_keep_the_connection_alive() {
+    let gateway = Gateway::start(
+        "routes:\n  - { path: /moved, redirect: { to: \"https://x.test/\" } }\n  \
+         - { path: /closed, access: { deny: [0.0.0.0/0] }, respond: { body: x } }\n  \
+         - { path: /ok, respond: { body: hello } }\n",
+    );
+    let mut connection = gateway.connect();
+    for (path, status) in
+        [("/ok", 200), ("/none", 404), ("/moved", 308), ("/closed", 403), ("/none", 404), ("/ok", 200)]
+    {
+        assert_eq!(connection.get("a", path, "").status, status, "{path}");
+        let post = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\nGET /nosuch");
+        assert_eq!(connection.request(&post).status, status, "POST {path}");
+        let chunked = format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        );
+        assert_eq!(connection.request(&chunked).status, status, "chunked POST {path}");
+    }
+}
+
+#[test]
+fn an_unread_body_beyond_the_cap_closes_instead_of_being_taken_for_a_request() {
+    let gateway = Gateway::start(NOTHING);
+    let mut connection = gateway.connect();
+    connection.send("POST / HTTP/1.1\r\nHost: unknown.test\r\nContent-Length: 1073741824\r\n\r\n");
+    assert_eq!(connection.response().status, 404);
+    let _ = connection.try_send("GET / HTTP/1.1\r\nHost: app.test\r\n\r\n".repeat(20_000));
+    let rest = String::from_utf8_lossy(&connection.rest()).into_owned();
+    assert!(!rest.contains("hello"), "{rest}");
+}
+
+#[test]
+fn the_page_for_unknown_names_can_be_a_file() {
+    let gateway = Gateway::builder(&format!("{NOTHING}not_found: {{ body_file: 404.html }}"))
+        .file("404.html", "<p>lost</p>");
+    let gateway = gateway.start();
+    let response = gateway.get("unknown.test", "/");
+    assert_eq!((response.status, response.text()), (404, "<p>lost</p>"));
+    let head = gateway.connect().request("HEAD / HTTP/1.1\r\nHost: unknown.test\r\n\r\n");
+    assert_eq!((head.status, head.header("content-length")), (404, Some("11")));
+}
+
+#[test]
+fn upstream_failures_are_told_apart() {
+    let silent = Gate::closed();
+    let held = Arc::clone(&silent);
+    let origin = Origin::script(move |request| match request.target() {
+        "/closes" => Reply::Close,
+        "/garbage" => Reply::RawThenClose(b"SSH-2.0-OpenSSH_9\r\n\r\n".to_vec()),
+        _ => Reply::ok("late").after(&held),
+    });
+    let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
+                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", free_port()).start();
+    let mut reasons = Vec::new();
+    for (path, status) in [("/refused", 502), ("/closes", 502), ("/garbage", 502), ("/slow", 504)] {
+        let response = gateway.get("a", path);
+        assert_eq!(response.status, status, "{path}");
+        let record = gateway.wait_record_of(path);
+        assert_eq!(record["status"], status);
+        let reason =
+            record["rejection"].as_str().unwrap_or_else(|| panic!("no reason in {record}")).to_owned();
+        gateway.wait_metric("portcullis_rejections_total", &[("reason", &reason)], 1.0);
+        reasons.push(reason);
+    }
+    silent.open();
+    reasons.sort();
+    reasons.dedup();
+    assert!(reasons.len() >= 3, "{reasons:?}");
+}
+
+#[test]
+fn a_connection_survives_an_upstream_failure() {
+    let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  - { respond: { body: hello } }\n";
+    let gateway = Gateway::builder(yaml).set("CLOSED", free_port()).start();
+    let mut connection = gateway.connect();
+    assert_eq!(connection.get("a", "/refused", "").status, 502);
+    assert_eq!(connection.get("a", "/", "").text(), "hello");
+}
+
+#[test]
+fn an_origin_that_breaks_off_never_looks_complete() {
+    let origin = Origin::script(|request| match request.target() {
+        "/length" => Reply::RawThenClose(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec()),
+        _ => Reply::RawThenClose(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".to_vec(),
+        ),
+    });
+    let gateway = Gateway::with_origin("routes: [{ upstream: [\"{ORIGIN}\"] }]", &origin);
+    for path in ["/length", "/chunked"] {
+        let mut connection = gateway.connect();
+        let outcome = connection.try_request(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert!(outcome.is_err(), "{path}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_client_that_went_away_is_499() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| Reply::ok("late").after(&held));
+    let gateway = Gateway::with_origin("routes: [{ name: app, upstream: [\"{ORIGIN}\"] }]", &origin);
+    let mut connection = gateway.connect();
+    connection.send("GET /gone HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    drop(connection);
+    assert_eq!(gateway.wait_record_of("/gone")["status"], 499);
+    gateway.wait_metric("portcullis_http_requests_total", &[("route", "app"), ("code", "499")], 1.0);
+    gate.open();
+    until("the upstream connection to be given up", || origin.closed() >= 1);
+}
+
+#[test]
+fn what_is_refused_before_routing_is_counted_and_recorded() {
+    let gateway = Gateway::start(NOTHING);
+    gateway.connect().request("GET / HTTP/1.1\r\nHost: u@x\r\n\r\n");
+    assert!(!reason(&gateway, 400).is_empty());
+    gateway.get("unknown.test", "/");
+    gateway.wait_metric("portcullis_http_requests_total", &[("route", "rejected"), ("code", "400")], 1.0);
+    gateway.wait_metric("portcullis_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);
+}

@@ -1,0 +1,150 @@
+//! Reload: whole or not at all, and never at the cost of a connection.
+
+use crate::support::eventually::{until, within};
+use crate::support::{Gate, Gateway, Origin, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn body(text: &str) -> String {
+    format!("routes: [{{ name: app, respond: {{ body: {text} }} }}]\n")
+}
+
+#[test]
+fn a_new_file_serves_without_closing_connections() {
+    let gateway = Gateway::start(&body("one"));
+    let mut connection = gateway.connect();
+    assert_eq!(connection.get("a", "/", "").text(), "one");
+    gateway.reload(&body("two"));
+    assert_eq!(connection.get("a", "/", "").text(), "two");
+    assert_eq!(gateway.wait_record(|record| record["generation"] == 2)["status"], 200);
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_says_so() {
+    let good = body("good");
+    let gateway = Gateway::start(&good);
+    let rows = [
+        ("routes: [\n", ""),
+        ("routes:\n  - name: app\n    upstrem: [127.0.0.1:1]\n", "portcullis.yaml:3"),
+        ("routes: [{ upstream: nosuch }]\n", "nosuch"),
+        ("routes:\n  - { respond: { body: x } }\naccess:\n  deny: [10.0.0.0/33]\n", "portcullis.yaml:4"),
+        ("routes: [{ respond: { body: x } }]\nroutes: []\n", ""),
+        ("", ""),
+    ];
+    for (broken, place) in rows {
+        let log = gateway.reload_refused(broken);
+        assert!(log.contains("portcullis.yaml") && log.contains(place), "{broken:?}: {log}");
+        assert_eq!(gateway.get("a", "/").text(), "good", "{broken:?}");
+        let readiness = gateway.admin("/readyz");
+        assert_eq!(readiness.status, 200, "{broken:?}");
+        assert!(readiness.text().contains("portcullis.yaml"), "names the failure: {}", readiness.text());
+    }
+    gateway.reload(&good);
+    assert_eq!(gateway.metrics().get("portcullis_config_last_reload_successful", &[]), Some(1.0));
+    assert_eq!(gateway.generation(), 2);
+}
+
+#[test]
+fn a_file_that_is_gone_changes_nothing() {
+    let gateway = Gateway::start(&body("good"));
+    std::fs::remove_file(gateway.config_file()).unwrap();
+    gateway.sighup();
+    until("a failed reload", || {
+        gateway.metrics().get("portcullis_config_last_reload_successful", &[]) == Some(0.0)
+    });
+    assert_eq!(gateway.get("a", "/").text(), "good");
+}
+
+#[test]
+fn what_cannot_change_live_is_refused_with_all_its_keys() {
+    let gateway = Gateway::start(&body("good"));
+    let elsewhere = body("new")
+        + "workers: 1\nadmin: { address: \"127.0.0.1:{PORT2}\" }\nlisteners: [{ name: edge, address: \"127.0.0.1:{PORT2}\" }]\n";
+    let log = gateway.reload_refused(&elsewhere);
+    for key in ["workers", "admin.address", "listeners"] {
+        assert!(log.contains(key), "{key} in {log}");
+    }
+    assert_eq!(gateway.get("a", "/").text(), "good");
+}
+
+#[test]
+fn a_hangup_during_start_up_is_survived() {
+    let mut gateway = Gateway::builder(&body("good")).spawn();
+    let ready = within(Duration::from_secs(20), || {
+        assert!(gateway.is_running(), "the process is gone");
+        gateway.sighup();
+        gateway
+            .log()
+            .contains("ready")
+            .then_some(())
+            .or_else(|| std::net::TcpStream::connect(gateway.admin_address()).ok().map(drop))
+    });
+    assert!(ready.is_some(), "never came up");
+    gateway.wait_ready().unwrap();
+    assert_eq!(gateway.get("a", "/").text(), "good");
+}
+
+#[test]
+fn of_two_hangups_in_flight_the_last_file_wins() {
+    let gateway = Gateway::start(&body("v0"));
+    for round in 1..=20 {
+        gateway.write_config(&body(&format!("x{round}")));
+        gateway.sighup();
+        gateway.write_config(&body(&format!("v{round}")));
+        gateway.sighup();
+        until("the last file to serve", || gateway.get("a", "/").text() == format!("v{round}"));
+    }
+}
+
+#[test]
+fn a_request_keeps_the_configuration_it_started_with() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| Reply::ok("from the old upstream").after(&held));
+    let old = "routes: [{ name: old, upstream: [\"{ORIGIN}\"] }]\n";
+    let gateway = Gateway::with_origin(old, &origin);
+    let mut connection = gateway.connect();
+    connection.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    gateway.reload(&body("new"));
+    gate.open();
+    assert_eq!(connection.response().text(), "from the old upstream");
+    assert_eq!(connection.get("a", "/", "").text(), "new");
+    let record = gateway.wait_record_of("/held");
+    assert_eq!((record["generation"].as_u64(), record["route"].as_str()), (Some(1), Some("old")));
+}
+
+#[test]
+fn counters_survive_and_removed_series_disappear() {
+    let origin = Origin::fixed("hello");
+    let both = "routes:\n  - { name: kept, path: /kept, upstream: app }\n  - { name: gone, path: /gone, upstream: old }\n\
+                upstreams: { app: { endpoints: [\"{ORIGIN}\"] }, old: { endpoints: [\"{ORIGIN}\"] } }\n";
+    let one = "routes:\n  - { name: kept, path: /kept, upstream: app }\n\
+               upstreams: { app: { endpoints: [\"{ORIGIN}\"] } }\n";
+    let gateway = Gateway::with_origin(both, &origin);
+    gateway.get("a", "/kept");
+    gateway.get("a", "/gone");
+    for route in ["kept", "gone"] {
+        gateway.wait_metric("portcullis_http_requests_total", &[("route", route)], 1.0);
+    }
+    gateway.reload(one);
+    gateway.get("a", "/kept");
+    gateway.wait_metric("portcullis_http_requests_total", &[("route", "kept")], 2.0);
+    gateway.wait_metric("portcullis_upstream_requests_total", &[("upstream", "app")], 2.0);
+    let metrics = gateway.metrics();
+    assert!(!metrics.label_values("portcullis_http_requests_total", "route").contains(&"gone".to_owned()));
+    assert!(
+        !metrics.label_values("portcullis_upstream_requests_total", "upstream").contains(&"old".to_owned())
+    );
+}
+
+#[test]
+fn kept_upstreams_keep_their_connections() {
+    let origin = Origin::fixed("hello");
+    let yaml = "workers: 1\nroutes: [{ upstream: app }]\nupstreams: { app: { endpoints: [\"{ORIGIN}\"] } }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    gateway.get("a", "/");
+    gateway.reload(&format!("{yaml}log: {{ level: debug }}"));
+    gateway.get("a", "/");
+    assert_eq!(origin.connections(), 1);
+}

@@ -1,0 +1,108 @@
+//! 200 reloads under load: no request fails, no connection closes, nothing leaks.
+
+use crate::support::certificates::Authority;
+use crate::support::eventually::{until, within};
+use crate::support::http2::Http2;
+use crate::support::websocket::Socket;
+use crate::support::{Gateway, Origin, Reply};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const YAML: &str = "routes:\n  - { name: chat, path: /chat, upstream: [\"{ORIGIN}\"] }\n  \
+                    - { name: app, path: /app, upstream: app }\n  - { name: own, respond: { body: own } }\n\
+                    upstreams: { app: { endpoints: [\"{ORIGIN}\"] } }\n\
+                    certificates: [{ cert: app.pem, key: app.key }]\n\
+                    access_log: { output: off }\n";
+const RELOADS: u64 = 200;
+
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    done: AtomicUsize,
+}
+
+fn keep_alive(address: SocketAddr, load: &Arc<Load>) -> JoinHandle<()> {
+    let load = Arc::clone(load);
+    std::thread::spawn(move || {
+        let mut connection = crate::support::Connection::open(address);
+        while !load.stop.load(Ordering::Relaxed) {
+            for (path, body) in [("/app", "hello"), ("/", "own")] {
+                assert_eq!(connection.get("app.test", path, "").text(), body);
+                load.done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    })
+}
+
+fn http2(address: SocketAddr, load: &Arc<Load>) -> JoinHandle<()> {
+    let load = Arc::clone(load);
+    std::thread::spawn(move || {
+        let mut client = Http2::open(address, "app.test");
+        while !load.stop.load(Ordering::Relaxed) {
+            assert_eq!(client.get("https://app.test/app").text(), "hello");
+            load.done.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
+fn reloads(gateway: &Gateway, count: u64) {
+    for _ in 0..count {
+        let generation = gateway.generation();
+        gateway.sighup();
+        gateway.wait_generation(generation + 1);
+    }
+}
+
+#[test]
+fn two_hundred_reloads_fail_no_request_and_leak_nothing() {
+    let origin = Origin::script(|request| match request.target() {
+        "/chat" => Reply::WebSocketEcho,
+        _ => Reply::ok("hello"),
+    });
+    let builder = Gateway::builder(YAML);
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.origin(&origin).start();
+    let (mut socket, _) = Socket::open(gateway.connect(), "app.test", "/chat").unwrap();
+    let load = Arc::new(Load::default());
+    let clients = [
+        keep_alive(gateway.address(), &load),
+        keep_alive(gateway.address(), &load),
+        http2(gateway.address(), &load),
+    ];
+
+    reloads(&gateway, 20);
+    let (rss, fds) = (gateway.rss_kib(), gateway.open_fds());
+    for round in 0..RELOADS / 20 {
+        reloads(&gateway, 20);
+        assert_eq!(socket.echo(&format!("round {round}")), format!("round {round}"));
+    }
+    load.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client saw no failure");
+    }
+
+    assert_eq!(socket.echo("still here"), "still here");
+    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+    assert_eq!(
+        gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]).unwrap_or(0.0),
+        0.0
+    );
+    until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
+    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
+    assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
+}
+
+#[test]
+fn a_burst_of_hangups_is_survived() {
+    let gateway = Gateway::start("routes: [{ respond: { body: hello } }]\n");
+    let mut connection = gateway.connect();
+    for _ in 0..200 {
+        gateway.sighup();
+        assert_eq!(connection.get("a", "/", "").text(), "hello");
+    }
+    gateway.wait_generation(2);
+    assert_eq!(gateway.metrics().get("portcullis_config_last_reload_successful", &[]), Some(1.0));
+}

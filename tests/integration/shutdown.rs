@@ -1,0 +1,87 @@
+//! Leaving: what runs is finished, nothing new is taken, and nobody waits for nothing.
+
+use crate::support::certificates::Authority;
+use crate::support::http2::Http2;
+use crate::support::websocket::Socket;
+use crate::support::{Gate, Gateway, Origin, Reply};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const HELLO: &str = "routes: [{ respond: { body: hello } }]\n";
+
+#[test]
+fn an_idle_gateway_leaves_at_once() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let mut gateway = Gateway::start(HELLO);
+        gateway.get("a", "/");
+        let start = Instant::now();
+        gateway.signal(signal);
+        assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
+        assert!(start.elapsed() < Duration::from_secs(3), "left after {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn idle_connections_do_not_hold_it_up() {
+    let builder = Gateway::builder(&format!("{HELLO}certificates: [{{ cert: app.pem, key: app.key }}]"));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let mut gateway = builder.start();
+    let mut kept = gateway.connect();
+    kept.get("a", "/", "");
+    let fresh = gateway.connect();
+    let mut http2 = Http2::open(gateway.address(), "app.test");
+    http2.get("https://app.test/");
+    gateway.term();
+    assert_eq!(gateway.wait_exit(Duration::from_secs(8)), 0);
+    assert!(kept.rest().is_empty());
+    drop((fresh, http2));
+}
+
+#[test]
+fn a_running_request_is_finished_and_then_it_leaves_quickly() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| Reply::ok("late").after(&held));
+    let mut gateway = Gateway::with_origin("routes: [{ upstream: [\"{ORIGIN}\"] }]\n", &origin);
+    let mut connection = gateway.connect();
+    connection.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    gateway.term();
+    let address = gateway.address();
+    crate::support::eventually::until("no new connection", || TcpStream::connect(address).is_err());
+    assert!(gateway.is_running(), "left with a request running");
+    gate.open();
+    let response = connection.response();
+    assert_eq!((response.text(), response.header("connection")), ("late", Some("close")));
+    let start = Instant::now();
+    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
+    assert!(start.elapsed() < Duration::from_secs(3), "left {:?} after the last request", start.elapsed());
+    assert_eq!(gateway.wait_record_of("/held")["status"], 200);
+}
+
+#[test]
+fn what_does_not_finish_is_cut_at_the_limit() {
+    let origin = Origin::script(|_| Reply::ok("never").after(&Gate::closed()));
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\nshutdown: { drain: 1s }\n";
+    let mut gateway = Gateway::with_origin(yaml, &origin);
+    let mut connection = gateway.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    let start = Instant::now();
+    gateway.term();
+    gateway.wait_exit(Duration::from_secs(10));
+    assert!(start.elapsed() >= Duration::from_millis(900), "left after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "left after {:?}", start.elapsed());
+}
+
+#[test]
+fn an_open_websocket_is_given_the_drain_time_only() {
+    let origin = Origin::script(|_| Reply::WebSocketEcho);
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\nshutdown: { drain: 1s }\n";
+    let mut gateway = Gateway::with_origin(yaml, &origin);
+    let (mut socket, _) = Socket::open(gateway.connect(), "a", "/").unwrap();
+    gateway.term();
+    assert_eq!(socket.echo("still"), "still");
+    gateway.wait_exit(Duration::from_secs(10));
+}

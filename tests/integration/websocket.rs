@@ -1,0 +1,77 @@
+//! Websockets: echo, patience, reload, and upgrades the origin does not grant.
+
+use crate::support::certificates::Authority;
+use crate::support::client::Connection;
+use crate::support::eventually::holds;
+use crate::support::tls::TlsClient;
+use crate::support::websocket::Socket;
+use crate::support::{Gateway, Origin, Reply};
+use std::time::{Duration, Instant};
+
+const ROUTES: &str = "routes: [{ name: chat, hosts: [app.test], upstream: [\"{ORIGIN}\"] }]\n";
+
+fn echo_origin() -> Origin {
+    Origin::script(|_| Reply::WebSocketEcho)
+}
+
+#[test]
+fn messages_go_both_ways_with_and_without_tls() {
+    let origin = echo_origin();
+    let builder = Gateway::builder(&format!("{ROUTES}certificates: [{{ cert: app.pem, key: app.key }}]"));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.origin(&origin).start();
+    let tls = Connection::open_tls(gateway.address(), &TlsClient::named("app.test")).unwrap();
+    for connection in [gateway.connect(), tls] {
+        let (mut socket, response) = Socket::open(connection, "app.test", "/chat?room=1").unwrap();
+        assert_eq!(response.status(), 101);
+        for text in ["hello", "", &"x".repeat(100_000)] {
+            assert_eq!(socket.echo(text), text);
+        }
+    }
+    let request = origin.last_request();
+    assert_eq!(request.line(), "GET /chat?room=1 HTTP/1.1");
+    assert_eq!(request.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(gateway.wait_record_of("/chat")["status"], 101);
+}
+
+#[test]
+fn silence_does_not_end_a_websocket_before_its_own_limit() {
+    let origin = echo_origin();
+    let yaml = ROUTES.replace(" }]", ", timeouts: { response: 200ms, idle: 200ms } }]")
+        + "limits: { idle_timeout: 200ms, header_timeout: 200ms, body_idle_timeout: 200ms }";
+    let gateway = Gateway::with_origin(&yaml, &origin);
+    let (mut socket, _) = Socket::open(gateway.connect(), "app.test", "/").unwrap();
+    assert_eq!(socket.echo("before"), "before");
+    holds("the upstream connection", Duration::from_millis(1500), || origin.closed() == 0);
+    assert_eq!(socket.echo("after"), "after");
+}
+
+#[test]
+fn silence_ends_a_websocket_at_its_own_limit() {
+    let origin = echo_origin();
+    let yaml = ROUTES.replace(" }]", ", timeouts: { websocket_idle: 400ms } }]");
+    let gateway = Gateway::with_origin(&yaml, &origin);
+    let (mut socket, _) = Socket::open(gateway.connect(), "app.test", "/").unwrap();
+    assert_eq!(socket.echo("before"), "before");
+    let start = Instant::now();
+    socket.wait_closed();
+    assert!(start.elapsed() >= Duration::from_millis(300), "cut after {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "cut after {:?}", start.elapsed());
+}
+
+#[test]
+fn an_upgrade_the_origin_does_not_grant_smuggles_nothing() {
+    let origin = Origin::fixed("plain");
+    let gateway = Gateway::with_origin(ROUTES, &origin);
+    let mut connection = gateway.connect();
+    connection.send(
+        "GET /u HTTP/1.1\r\nHost: app.test\r\nUpgrade: foo\r\nConnection: upgrade\r\n\r\n\
+         GET /smuggled HTTP/1.1\r\nHost: unknown.test\r\n\r\n",
+    );
+    assert_eq!(connection.response().text(), "plain");
+    // Either the second request is answered as a request of its own (no route), or the connection closes.
+    if let Ok(second) = connection.try_response() {
+        assert_eq!(second.status, 404);
+    }
+    assert!(origin.requests().iter().all(|request| request.target() != "/smuggled"));
+}
