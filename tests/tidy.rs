@@ -9,6 +9,7 @@ use std::process::Command;
 /// Rooms, and the rooms each may import.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
+    ("server", &["*"]),
     ("admin", &["background", "snapshot", "upstream", "telemetry", "config"]),
     ("background", &["snapshot", "upstream", "config", "telemetry"]),
     ("edge", &["snapshot", "tls", "access", "telemetry"]),

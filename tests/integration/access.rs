@@ -98,8 +98,7 @@ fn a_bad_line_in_a_list_is_refused_with_its_place_and_the_old_list_stays() {
     let gateway = Gateway::builder(&yaml).file("deny.txt", "127.0.0.2/32\n").start();
     for bad in ["10.0.0.0/33", "10.0.0/8", "not-an-ip", "10.0.0.1/8", "010.0.0.0/8", "10.0.0.0/8 10.0.0.1"] {
         std::fs::write(gateway.dir().join("deny.txt"), format!("10.1.0.0/16\n{bad}\n")).unwrap();
-        let log = gateway.reload_refused(&yaml);
-        assert!(log.contains("deny.txt:2"), "{bad}: {log}");
+        gateway.reload_refused(&yaml, &["deny.txt:2"]);
         assert_eq!(status_from(&gateway, "127.0.0.2", "/"), 403, "{bad}");
     }
 }

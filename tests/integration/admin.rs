@@ -1,11 +1,18 @@
 //! Port 7998: live, ready, and what operators may ask.
 
-use crate::support::{Gateway, Origin};
+use crate::support::response::Response;
+use crate::support::{Connection, Gateway, Origin};
 use std::time::Duration;
 
 const YAML: &str = "routes:\n  - { name: app, hosts: [app.test], path: /x, upstream: app }\n  \
                     - { name: own, respond: { body: hello } }\n\
                     upstreams: { app: { endpoints: [\"{ORIGIN}\", { address: \"127.0.0.9:9\", weight: 2 }] } }\n";
+
+/// Asks for `/v1/status`.
+fn ask(gateway: &Gateway, method: &str, host: &str) -> Response {
+    let request = format!("{method} /v1/status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    Connection::open(gateway.admin_address()).request(&request)
+}
 
 fn gateway() -> Gateway {
     Gateway::with_origin(YAML, &Origin::fixed("hello"))
@@ -52,9 +59,15 @@ fn errors_are_problem_documents() {
     assert_eq!(missing.status, 404);
     assert_eq!(missing.header("content-type"), Some("application/problem+json"));
     assert_eq!(missing.json()["status"], 404);
-    let mut connection = crate::support::Connection::open(gateway.admin_address());
-    let wrong = connection.request("DELETE /v1/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let wrong = ask(&gateway, "DELETE", &gateway.admin_address().to_string());
     assert_eq!(wrong.status, 405);
+}
+
+#[test]
+fn a_page_of_a_browser_that_was_tricked_into_asking_learns_nothing() {
+    // DNS rebinding: the name is the attacker's, the address is ours.
+    let gateway = gateway();
+    assert_eq!(ask(&gateway, "GET", "evil.test").status, 421);
 }
 
 #[test]

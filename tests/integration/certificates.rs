@@ -50,13 +50,12 @@ fn wrong_certificates_are_refused_and_the_last_good_one_stays() {
         std::fs::write(gateway.dir().join("app.key"), key).unwrap();
         let outcome = check(&gateway.config_file(), &[]);
         assert_eq!(outcome.code, 1, "{name}: {outcome:?}");
-        let log = gateway.reload_refused(YAML);
-        assert!(log.contains("certificates[0]"), "{name}: {log}");
+        gateway.reload_refused(YAML, &["certificates[0]"]);
         assert!(good.is(&gateway.connect_tls("app.test").tls().certificate), "{name}");
     }
 
     std::fs::remove_file(gateway.dir().join("app.pem")).unwrap();
-    assert!(gateway.reload_refused(YAML).contains("app.pem"));
+    gateway.reload_refused(YAML, &["app.pem"]);
     good.write(gateway.dir(), "app");
     gateway.reload(YAML);
     assert_eq!(gateway.metrics().get("portcullis_config_last_reload_successful", &[]), Some(1.0));

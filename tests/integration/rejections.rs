@@ -122,12 +122,18 @@ fn upstream_failures_are_told_apart() {
 }
 
 #[test]
-fn a_connection_survives_an_upstream_failure() {
-    let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  - { respond: { body: hello } }\n";
+fn an_upstream_failure_is_answered_whole_and_says_whether_the_connection_goes_on() {
+    let yaml = "routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n";
     let gateway = Gateway::builder(yaml).set("CLOSED", free_port()).start();
     let mut connection = gateway.connect();
-    assert_eq!(connection.get("a", "/refused", "").status, 502);
-    assert_eq!(connection.get("a", "/", "").text(), "hello");
+    for _ in 0..2 {
+        let response = connection.get("a", "/", "");
+        assert_eq!((response.status, response.body.is_empty()), (502, false));
+        if response.header("connection") == Some("close") {
+            assert!(connection.rest().is_empty());
+            connection = gateway.connect();
+        }
+    }
 }
 
 #[test]
@@ -163,10 +169,23 @@ fn a_client_that_went_away_is_499() {
 }
 
 #[test]
+fn heads_that_cannot_be_read_are_counted() {
+    let gateway = Gateway::start(NOTHING);
+    let before = gateway.metrics().sum("portcullis_rejections_total", &[]);
+    for head in
+        ["GET / HTTP/1.1\r\nHost: u@x\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n", "\0\r\n\r\n"]
+    {
+        assert_eq!(gateway.connect().request(head).status, 400, "{head:?}");
+    }
+    gateway.wait_metric("portcullis_rejections_total", &[], before + 3.0);
+}
+
+#[test]
 fn what_is_refused_before_routing_is_counted_and_recorded() {
     let gateway = Gateway::start(NOTHING);
-    gateway.connect().request("GET / HTTP/1.1\r\nHost: u@x\r\n\r\n");
-    assert!(!reason(&gateway, 400).is_empty());
+    gateway.connect().request("GET / HTTP/1.1\r\nHost: a..b:x\r\n\r\n");
+    let reason = reason(&gateway, 400);
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", &reason)], 1.0);
     gateway.get("unknown.test", "/");
     gateway.wait_metric("portcullis_http_requests_total", &[("route", "rejected"), ("code", "400")], 1.0);
     gateway.wait_metric("portcullis_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);

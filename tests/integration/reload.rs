@@ -1,9 +1,9 @@
 //! Reload: whole or not at all, and never at the cost of a connection.
 
-use crate::support::eventually::{until, within};
+use crate::support::eventually::until;
 use crate::support::{Gate, Gateway, Origin, Reply};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 fn body(text: &str) -> String {
     format!("routes: [{{ name: app, respond: {{ body: {text} }} }}]\n")
@@ -32,8 +32,7 @@ fn a_broken_file_changes_nothing_and_says_so() {
         ("", ""),
     ];
     for (broken, place) in rows {
-        let log = gateway.reload_refused(broken);
-        assert!(log.contains("portcullis.yaml") && log.contains(place), "{broken:?}: {log}");
+        gateway.reload_refused(broken, &["portcullis.yaml", place]);
         assert_eq!(gateway.get("a", "/").text(), "good", "{broken:?}");
         let readiness = gateway.admin("/readyz");
         assert_eq!(readiness.status, 200, "{broken:?}");
@@ -60,28 +59,25 @@ fn what_cannot_change_live_is_refused_with_all_its_keys() {
     let gateway = Gateway::start(&body("good"));
     let elsewhere = body("new")
         + "workers: 1\nadmin: { address: \"127.0.0.1:{PORT2}\" }\nlisteners: [{ name: edge, address: \"127.0.0.1:{PORT2}\" }]\n";
-    let log = gateway.reload_refused(&elsewhere);
-    for key in ["workers", "admin.address", "listeners"] {
-        assert!(log.contains(key), "{key} in {log}");
-    }
+    gateway.reload_refused(&elsewhere, &["workers", "admin.address", "listeners"]);
     assert_eq!(gateway.get("a", "/").text(), "good");
 }
 
 #[test]
-fn a_hangup_during_start_up_is_survived() {
-    let mut gateway = Gateway::builder(&body("good")).spawn();
-    let ready = within(Duration::from_secs(20), || {
-        assert!(gateway.is_running(), "the process is gone");
-        gateway.sighup();
-        gateway
-            .log()
-            .contains("ready")
-            .then_some(())
-            .or_else(|| std::net::TcpStream::connect(gateway.admin_address()).ok().map(drop))
-    });
-    assert!(ready.is_some(), "never came up");
-    gateway.wait_ready().unwrap();
-    assert_eq!(gateway.get("a", "/").text(), "good");
+fn hangups_during_start_up_are_survived() {
+    for _ in 0..5 {
+        let mut gateway = Gateway::builder(&body("good")).spawn();
+        // Before `main` nobody can catch anything; from its first moment on the process must.
+        until("a handler for HUP", || gateway.catches(libc::SIGHUP));
+        let admin = gateway.admin_address();
+        until("a start", || {
+            gateway.sighup();
+            assert!(gateway.is_running(), "the process is gone");
+            TcpStream::connect(admin).is_ok()
+        });
+        gateway.wait_ready().unwrap();
+        assert_eq!(gateway.get("a", "/").text(), "good");
+    }
 }
 
 #[test]

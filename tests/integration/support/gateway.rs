@@ -161,7 +161,8 @@ impl Gateway {
 
     /// One `GET` on the admin port.
     pub fn admin(&self, path: &str) -> Response {
-        Connection::open(self.admin_address()).get("admin.test", path, "Connection: close\r\n")
+        let address = self.admin_address();
+        Connection::open(address).get(&address.to_string(), path, "Connection: close\r\n")
     }
 
     /// A scrape.
@@ -222,8 +223,9 @@ impl Gateway {
         eventually::until(&format!("generation {generation}"), || self.generation() >= generation);
     }
 
-    /// Replaces the configuration, sends SIGHUP and waits until that has failed; gives the log since.
-    pub fn reload_refused(&self, template: &str) -> String {
+    /// Replaces the configuration, sends SIGHUP and waits until that has failed, the log naming all
+    /// of this.
+    pub fn reload_refused(&self, template: &str, named: &[&str]) {
         let (generation, attempts) = (self.generation(), self.reloads());
         let read = self.log().len();
         self.write_config(template);
@@ -232,7 +234,9 @@ impl Gateway {
         let metrics = self.metrics();
         assert_eq!(metrics.get("portcullis_config_last_reload_successful", &[]), Some(0.0));
         assert_eq!(self.generation(), generation, "a refused file changed something");
-        self.log()[read..].to_owned()
+        for text in named {
+            eventually::until(&format!("{text:?} in the log"), || self.log()[read..].contains(text));
+        }
     }
 
     fn reloads(&self) -> f64 {
@@ -294,6 +298,13 @@ impl Gateway {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a size")
+    }
+
+    /// Whether the process has a handler for this signal.
+    pub fn catches(&self, signal: i32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask") >> (signal - 1) & 1 == 1
     }
 
     /// Open file descriptors.

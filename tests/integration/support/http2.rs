@@ -11,11 +11,13 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// An open HTTP/2 connection. It only moves while a request runs.
 pub struct Http2 {
     runtime: Runtime,
     send: SendRequest<Bytes>,
+    connection: JoinHandle<Result<(), h2::Error>>,
 }
 
 impl Http2 {
@@ -23,16 +25,22 @@ impl Http2 {
     pub fn open(address: SocketAddr, name: &'static str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = TlsClient::new(TlsOptions { name: Some(name), alpn: &["h2"], ..TlsOptions::default() });
-        let send = runtime.block_on(async {
+        let (send, connection) = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.expect("a connection");
             let mut stream = SslStream::new(client.ssl(), stream).expect("a stream");
             Pin::new(&mut stream).connect().await.expect("a handshake");
             assert_eq!(stream.ssl().selected_alpn_protocol(), Some(&b"h2"[..]));
             let (send, connection) = h2::client::handshake(stream).await.expect("a preface");
-            tokio::spawn(connection);
-            send
+            (send, tokio::spawn(connection))
         });
-        Http2 { runtime, send }
+        Http2 { runtime, send, connection }
+    }
+
+    /// Lets the connection move until the other side has ended it.
+    pub fn wait_closed(&mut self) {
+        let closed =
+            self.runtime.block_on(async { tokio::time::timeout(DEADLINE, &mut self.connection).await });
+        let _ = closed.expect("the connection to be closed").expect("no panic");
     }
 
     /// `GET` of an `https://` URL.

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+/// A name and its labels.
+type Key = (String, BTreeMap<String, String>);
+
 /// One scrape: name and sorted labels of every series, and its value.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    series: BTreeMap<(String, BTreeMap<String, String>), f64>,
+    series: BTreeMap<Key, f64>,
 }
 
 impl Metrics {
@@ -49,7 +52,7 @@ impl Metrics {
         &'a self,
         name: &'a str,
         labels: &'a [(&'a str, &'a str)],
-    ) -> impl Iterator<Item = (&'a (String, BTreeMap<String, String>), f64)> + 'a {
+    ) -> impl Iterator<Item = (&'a Key, f64)> + 'a {
         self.series.iter().filter_map(move |(key, value)| {
             let carried = |(label, wanted): &(&str, &str)| key.1.get(*label).is_some_and(|is| is == wanted);
             (key.0 == name && labels.iter().all(carried)).then_some((key, *value))
@@ -57,7 +60,7 @@ impl Metrics {
     }
 }
 
-fn parse_line(line: &str) -> Option<((String, BTreeMap<String, String>), f64)> {
+fn parse_line(line: &str) -> Option<(Key, f64)> {
     let Some((name, rest)) = line.split_once('{') else {
         let (name, value) = line.split_once(' ')?;
         return Some(((name.to_owned(), BTreeMap::new()), value.parse().ok()?));
