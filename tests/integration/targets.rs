@@ -1,6 +1,7 @@
 //! Targets: upstream, split, redirect, respond.
 
-use crate::support::{Gateway, Origin, Reply};
+use crate::support::{Gate, Gateway, Origin, Reply};
+use std::sync::Arc;
 
 #[test]
 fn endpoints_share_the_traffic_by_weight() {
@@ -139,4 +140,56 @@ fn fixed_answers_carry_their_status_headers_and_body() {
     let head = connection.request("HEAD /text HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!((head.status, head.header("content-length")), (201, Some("4")));
     assert_eq!(connection.get("a", "/text", "").text(), "made", "the connection goes on");
+}
+
+#[test]
+fn pieces_arrive_as_the_origin_sends_them() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| {
+        let first = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
+        Reply::Partly(
+            first.to_vec(),
+            Arc::clone(&held),
+            Box::new(Reply::Raw(b"6\r\nsecond\r\n0\r\n\r\n".to_vec())),
+        )
+    });
+    let gateway = Gateway::with_origin("routes: [{ upstream: [\"{ORIGIN}\"] }]", &origin);
+    let mut connection = gateway.connect();
+    connection.send("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: br, zstd, gzip\r\n\r\n");
+    connection.wait_bytes(b"first");
+    gate.open();
+    assert_eq!(connection.response().text(), "firstsecond");
+}
+
+#[test]
+fn a_kept_connection_that_the_origin_has_closed_costs_no_request() {
+    // The origin promises keep-alive and closes after every answer.
+    let origin = Origin::script(|_| {
+        Reply::RawThenClose(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".to_vec())
+    });
+    let gateway = Gateway::with_origin("workers: 1\nroutes: [{ upstream: [\"{ORIGIN}\"] }]", &origin);
+    let mut connection = gateway.connect();
+    for _ in 0..50 {
+        assert_eq!(connection.get("a", "/", "").text(), "hello");
+    }
+}
+
+#[test]
+fn another_endpoint_is_tried_when_one_refuses() {
+    let origin = Origin::fixed("hello");
+    let yaml = "routes: [{ upstream: app }]\nupstreams: { app: { endpoints: [\"127.0.0.1:{CLOSED}\", \"{ORIGIN}\"] } }\n";
+    let closed = crate::support::ports::free_port();
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", closed).start();
+    let mut connection = gateway.connect();
+    for _ in 0..20 {
+        assert_eq!(connection.get("a", "/", "").text(), "hello");
+    }
+    let retried = gateway.wait_record(|record| record["attempts"] == 2);
+    assert_eq!(retried["endpoint"], origin.address(), "{retried}");
+    gateway.wait_metric(
+        "portcullis_upstream_retries_total",
+        &[("upstream", "app"), ("reason", "connect")],
+        1.0,
+    );
 }

@@ -101,6 +101,13 @@ impl Connection {
         }
     }
 
+    /// Reads on until these bytes have come; they stay unread.
+    pub fn wait_bytes(&mut self, wanted: &[u8]) {
+        while response::position(&self.buffer, wanted).is_none() {
+            response::fill(&mut self.stream, &mut self.buffer).expect("more bytes");
+        }
+    }
+
     /// Whether nothing comes and the other side does not close for `span`.
     pub fn is_quiet_for(&mut self, span: Duration) -> bool {
         self.tcp().set_read_timeout(Some(span)).expect("a read timeout");

@@ -25,6 +25,7 @@ pub const COULD_NOT_START: i32 = 3;
 pub struct Builder {
     template: String,
     values: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     dir: TempDir,
 }
 
@@ -33,6 +34,7 @@ pub struct Gateway {
     child: Child,
     dir: TempDir,
     values: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     port: u16,
     admin: u16,
     stdout: Lines,
@@ -53,6 +55,12 @@ impl Builder {
     /// Fills `{ORIGIN}` with an origin's address.
     pub fn origin(self, origin: &Origin) -> Self {
         self.set("ORIGIN", origin.address())
+    }
+
+    /// Sets a variable of its environment.
+    pub fn environment(mut self, name: &str, value: impl ToString) -> Self {
+        self.environment.push((name.to_owned(), value.to_string()));
+        self
     }
 
     /// Writes a file beside the configuration.
@@ -96,6 +104,7 @@ impl Builder {
         let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .args(["run", "-c"])
             .arg(&file)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -103,7 +112,8 @@ impl Builder {
             .expect("the gateway's process");
         let stdout = Lines::of(child.stdout.take().expect("a pipe"));
         let stderr = Lines::of(child.stderr.take().expect("a pipe"));
-        Gateway { child, dir: self.dir, values, port, admin, stdout, stderr }
+        let environment = self.environment;
+        Gateway { child, dir: self.dir, values, environment, port, admin, stdout, stderr }
     }
 }
 
@@ -111,7 +121,7 @@ impl Gateway {
     /// Prepares one with this configuration.
     pub fn builder(template: &str) -> Builder {
         let dir = tempfile::tempdir().expect("a folder");
-        Builder { template: template.to_owned(), values: Vec::new(), dir }
+        Builder { template: template.to_owned(), values: Vec::new(), environment: Vec::new(), dir }
     }
 
     /// Starts one with this configuration and no origin.
@@ -293,6 +303,11 @@ impl Gateway {
         self.child.try_wait().expect("a child").is_none()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Resident memory.
     pub fn rss_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
@@ -335,7 +350,7 @@ impl Gateway {
         let own = values.iter().position(|(name, _)| name == "{PORT}").expect("a port");
         let template = values.iter().find(|(name, _)| name == "{TEMPLATE}").expect("a template").1.clone();
         values.truncate(own);
-        Builder { template, values, dir }
+        Builder { template, values, environment: std::mem::take(&mut self.environment), dir }
     }
 }
 

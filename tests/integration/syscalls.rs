@@ -1,0 +1,92 @@
+//! What a request costs in system calls, counted by strace.
+
+use crate::support::certificates::Authority;
+use crate::support::eventually::until;
+use crate::support::{Gateway, Origin, Reply};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Attaches strace to all threads and waits until it holds them.
+fn attach(gateway: &Gateway, trace: &Path) -> Child {
+    let child = Command::new("strace")
+        .args(["-f", "-e", "trace=recvfrom,sendto,read,write,readv,writev,recvmsg,sendmsg,getpeername"])
+        .arg("-o")
+        .arg(trace)
+        .arg("-p")
+        .arg(gateway.pid().to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace is needed for this test");
+    let traced = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("threads");
+        tasks
+            .map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default())
+            .all(|status| {
+                let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+                tracer.is_some_and(|pid| pid.trim() != "0")
+            })
+    };
+    until("strace to hold every thread", traced);
+    child
+}
+
+/// Ends strace (the gateway goes on) and gives the calls it saw.
+fn detach(mut strace: Child, trace: &Path) -> Vec<String> {
+    // SAFETY: a plain system call; the process is our child and not yet waited for.
+    unsafe { libc::kill(strace.id() as i32, libc::SIGINT) };
+    strace.wait().expect("an end");
+    std::fs::read_to_string(trace).expect("a trace").lines().map(str::to_owned).collect()
+}
+
+fn count(calls: &[String], name: &str) -> usize {
+    // `PID name(…) = n`; a resumed call is the second half of one that was counted.
+    let call = format!(" {name}(");
+    calls.iter().filter(|line| line.contains(&call) && !line.contains("EAGAIN")).count()
+}
+
+#[test]
+fn a_proxied_request_costs_two_reads_and_two_writes() {
+    let origin = Origin::fixed("hello");
+    let yaml = "workers: 2\nroutes: [{ upstream: [\"{ORIGIN}\"] }]\naccess_log: { output: off }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    let mut connection = gateway.connect();
+    for _ in 0..5 {
+        connection.get("a", "/", "");
+    }
+    let trace = gateway.dir().join("trace");
+    let strace = attach(&gateway, &trace);
+    const REQUESTS: usize = 50;
+    for _ in 0..REQUESTS {
+        assert_eq!(connection.get("a", "/", "").text(), "hello");
+    }
+    let calls = detach(strace, &trace);
+    let (reads, writes) = (count(&calls, "recvfrom"), count(&calls, "sendto"));
+    assert!(reads.abs_diff(2 * REQUESTS) <= 2, "{reads} recvfrom for {REQUESTS} requests");
+    assert!(writes.abs_diff(2 * REQUESTS) <= 2, "{writes} sendto for {REQUESTS} requests");
+    let wakes = count(&calls, "write") + count(&calls, "writev") + count(&calls, "sendmsg");
+    assert!(wakes < 5, "{wakes} other writes, such as wake-ups of another thread");
+}
+
+#[test]
+fn a_direct_answer_over_tls_costs_one_write() {
+    let builder = Gateway::builder(
+        "routes: [{ hosts: [app.test], upstream: [\"{ORIGIN}\"] }]\nnot_found: { body_file: 404.html }\n\
+         certificates: [{ cert: app.pem, key: app.key }]\naccess_log: { output: off }\n",
+    );
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let origin = Origin::script(|_| Reply::ok("hello"));
+    let gateway = builder.origin(&origin).file("404.html", "x".repeat(11_776)).start();
+    let mut connection = gateway.connect_tls("app.test");
+    connection.get("unknown.test", "/", "");
+    let trace = gateway.dir().join("trace");
+    let strace = attach(&gateway, &trace);
+    const REQUESTS: usize = 50;
+    for _ in 0..REQUESTS {
+        assert_eq!(connection.get("unknown.test", "/", "").body.len(), 11_776);
+    }
+    let calls = detach(strace, &trace);
+    let writes =
+        count(&calls, "sendto") + count(&calls, "write") + count(&calls, "writev") + count(&calls, "sendmsg");
+    assert!(writes.abs_diff(REQUESTS) <= 3, "{writes} writes for {REQUESTS} answers");
+}
