@@ -18,6 +18,9 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
+/// Fields whose meaning is the gateway's to give; `Forwarded` has no alias.
+const OWN: [HeaderName; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
+
 /// Sets the forwarding headers of a request that goes upstream.
 ///
 /// # Errors
@@ -26,6 +29,7 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     let Some(connection) = exchange.connection.clone() else { return Ok(()) };
     let host = head.headers.get(header::HOST).cloned();
     let scheme = exchange.scheme();
+    drop_aliases(head);
     if exchange.peer_trusted {
         extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
         extend(head, header::FORWARDED, forwarded(&connection, host.as_ref(), scheme).as_bytes())?;
@@ -47,6 +51,28 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
         }
     }
     head.insert_header(X_REQUEST_ID, exchange.request_id.value())
+}
+
+/// Removes `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
+/// same variable for them as for the fields set here.
+fn drop_aliases(head: &mut RequestHeader) {
+    let aliases: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_alias(name.as_str())).cloned().collect();
+    for alias in &aliases {
+        head.remove_header(alias);
+    }
+}
+
+fn is_alias(name: &str) -> bool {
+    if memchr::memchr2(b'_', b'.', name.as_bytes()).is_none() {
+        return false;
+    }
+    let reads_as = |own: &HeaderName| {
+        let own = own.as_str().bytes();
+        own.len() == name.len()
+            && own.zip(name.bytes()).all(|(own, is)| own == is || (own == b'-' && matches!(is, b'_' | b'.')))
+    };
+    OWN.iter().any(reads_as)
 }
 
 /// Appends an element to a list header, whatever number of lines it came in.
@@ -75,4 +101,19 @@ fn forwarded(connection: &Connection, host: Option<&HeaderValue>, scheme: &str) 
     }
     let _ = write!(element, ";proto={scheme}");
     element
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_spellings_of_our_own_fields_are_aliases() {
+        for alias in ["x_forwarded_for", "x-forwarded_for", "x.forwarded.for", "x_request_id", "x-real.ip"] {
+            assert!(is_alias(alias), "{alias}");
+        }
+        for other in ["x-forwarded-for", "x_forwarded_form", "x_other", "accept", "forwarded"] {
+            assert!(!is_alias(other), "{other}");
+        }
+    }
 }
