@@ -131,6 +131,10 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
     if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
         return;
     }
+    if session.is_process_shutting_down() {
+        // The client hears it with this answer and not by a connection that is gone.
+        session.set_keepalive(None);
+    }
     exchange.attempt.answer(head.status.as_u16());
     exchange.attempt.lift_deadline();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
