@@ -78,7 +78,7 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
         let _open = Open::new(&listener, &self.drain);
         let limits = self.snapshots.load().limits;
         let peer = canonical_peer(peer);
-        match self.open(&listener, Socket::new(stream), &limits).await {
+        match self.open(&listener, Socket::new(stream), &limits, shutdown.clone()).await {
             Ok(Some((transport, tls))) => {
                 let stream = self.wrap(listener, transport, tls, peer, &limits);
                 let mut next = self.app.process_new(Box::new(stream), &shutdown).await;
@@ -100,11 +100,17 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
         listener: &Listener,
         mut socket: Socket,
         limits: &Limits,
+        mut shutdown: ShutdownWatch,
     ) -> Result<Option<(Transport, Option<TlsInfo>)>, &'static str> {
         if listener.tls == ListenerTls::Off {
             return Ok(Some((Transport::Plain(socket), None)));
         }
-        let first = match timeout(limits.idle_timeout, socket.first_byte()).await {
+        let first = tokio::select! {
+            first = timeout(limits.idle_timeout, socket.first_byte()) => first,
+            // A client that has not begun to speak does not hold up a process that leaves.
+            _ = shutdown.wait_for(|leaving| *leaving) => return Ok(None),
+        };
+        let first = match first {
             Ok(Ok(Some(first))) => first,
             Ok(Ok(None) | Err(_)) => return Ok(None),
             Err(_) => return Err("silent"),
