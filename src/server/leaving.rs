@@ -39,6 +39,10 @@ impl ShutdownSignalWatch for Leaving {
         let shutdown = self.store.load().config.shutdown.clone();
         log::info!("{signal:?}: draining for at most {:?}", shutdown.drain.0);
         self.readiness.set_draining();
+        // Does nothing where no service manager listens.
+        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Stopping]) {
+            log::warn!("cannot tell the service manager: {error}");
+        }
         tokio::time::sleep(shutdown.delay.0).await;
         // It fails only when no worker listens any more, which is what it asks for.
         let _ = self.leave.send(true);
