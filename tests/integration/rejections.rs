@@ -21,7 +21,7 @@ fn a_page_comes_in_the_form_the_client_accepts() {
         ("Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n", "text/html"),
         ("Accept: application/json\r\n", "json"),
         ("Accept: application/problem+json\r\n", "json"),
-        ("Accept: text/html;q=0.1, application/json\r\n", "json"),
+        ("Accept: application/json, text/html;q=0.5\r\n", "json"),
     ];
     let mut connection = gateway.connect();
     for (accept, form) in rows {

@@ -58,7 +58,7 @@ fn a_file_that_is_gone_changes_nothing() {
 fn what_cannot_change_live_is_refused_with_all_its_keys() {
     let gateway = Gateway::start(&body("good"));
     let elsewhere = body("new")
-        + "workers: 1\nadmin: { address: \"127.0.0.1:{PORT2}\" }\nlisteners: [{ name: edge, address: \"127.0.0.1:{PORT2}\" }]\n";
+        + "workers: 1\nadmin: { address: \"127.0.0.1:{PORT3}\" }\nlisteners: [{ name: edge, address: \"127.0.0.1:{PORT2}\" }]\n";
     gateway.reload_refused(&elsewhere, &["workers", "admin.address", "listeners"]);
     assert_eq!(gateway.get("a", "/").text(), "good");
 }

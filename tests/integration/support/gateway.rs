@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// Exit code of a gateway that could not start.
 pub const COULD_NOT_START: i32 = 3;
 
-/// A gateway to be. The configuration may use `{PORT}`, `{PORT2}`, `{ADMIN}`, `{DIR}` and what
+/// A gateway to be. The configuration may use `{PORT}`, `{PORT2}`, `{PORT3}`, `{ADMIN}`, `{DIR}` and what
 /// [`Builder::set`] adds; `listeners`, `admin` and `workers` are filled in when left out.
 pub struct Builder {
     template: String,
@@ -94,7 +94,9 @@ impl Builder {
     pub fn spawn(self) -> Gateway {
         let (port, admin) = (free_port(), free_port());
         let mut values = self.values;
-        for (name, port) in [("{PORT}", port), ("{PORT2}", free_port()), ("{ADMIN}", admin)] {
+        for (name, port) in
+            [("{PORT}", port), ("{PORT2}", free_port()), ("{PORT3}", free_port()), ("{ADMIN}", admin)]
+        {
             values.push((name.to_owned(), port.to_string()));
         }
         values.push(("{DIR}".to_owned(), self.dir.path().display().to_string()));
