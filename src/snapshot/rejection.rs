@@ -145,7 +145,8 @@ impl Pages {
     pub fn wire(&self, rejection: Rejection) -> Vec<u8> {
         let page = &self.pages[rejection as usize].html;
         let mut wire = format!("HTTP/1.1 {}\r\n", page.head.status).into_bytes();
-        for (name, value) in &page.head.headers {
+        let headers = page.head.headers.iter().filter(|(_, value)| !value.is_empty());
+        for (name, value) in headers {
             wire.extend_from_slice(name.as_str().as_bytes());
             wire.extend_from_slice(b": ");
             wire.extend_from_slice(value.as_bytes());

@@ -29,8 +29,9 @@ impl Target {
     }
 }
 
-/// A response rendered at compile. The head carries content-length; date and connection are the
-/// engine's.
+/// A response rendered at compile. The head carries content-length, and has room for the date and
+/// connection headers the engine puts in: empty ones it replaces, because a head that grows is
+/// allocated twice.
 pub struct FixedResponse {
     /// Status and headers.
     pub head: ResponseHeader,
@@ -44,7 +45,7 @@ impl FixedResponse {
         let mut head = bare_head(status);
         put(&mut head, http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         put(&mut head, http::header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        FixedResponse { head, body }
+        FixedResponse { head: with_room(head), body }
     }
 
     /// What `respond:` at `path` stands for; an unreadable body file is a problem.
@@ -76,7 +77,7 @@ impl FixedResponse {
         if status != StatusCode::NO_CONTENT {
             put(&mut head, http::header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        Some(FixedResponse { head, body })
+        Some(FixedResponse { head: with_room(head), body })
     }
 }
 
@@ -209,6 +210,12 @@ pub(super) fn bare_head(status: StatusCode) -> ResponseHeader {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = status;
     ResponseHeader::from(parts)
+}
+
+fn with_room(mut head: ResponseHeader) -> ResponseHeader {
+    put(&mut head, http::header::DATE, HeaderValue::from_static(""));
+    put(&mut head, http::header::CONNECTION, HeaderValue::from_static(""));
+    head
 }
 
 pub(super) fn put(head: &mut ResponseHeader, name: HeaderName, value: HeaderValue) {
