@@ -64,7 +64,7 @@ impl BackgroundService for AdminService {
     async fn start(&self, _shutdown: ShutdownWatch) {
         match self.take_socket() {
             Ok(socket) => accept(socket, self.router.clone()).await,
-            Err(error) => error!("admin: cannot serve: {error}"),
+            Err(error) => error!("cannot serve: {error}"),
         }
     }
 }
@@ -85,7 +85,7 @@ async fn accept(socket: TcpListener, router: Router) {
                 });
             }
             Err(error) => {
-                warn!("admin: cannot accept: {error}");
+                warn!("cannot accept: {error}");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -114,7 +114,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, router: Router) {
         }
     };
     if let Err(error) = ended {
-        debug!("admin: connection from {peer}: {error}");
+        debug!("connection from {peer}: {error}");
     }
 }
 

@@ -187,11 +187,11 @@ impl Readiness {
                 listeners: listeners_check(&facts.listeners),
                 workers: Check {
                     ok: facts.workers_up >= self.workers_wanted,
-                    detail: format!("{} of {} workers serve", facts.workers_up, self.workers_wanted),
+                    detail: format!("{} of {} workers up", facts.workers_up, self.workers_wanted),
                 },
                 upstreams: Check {
                     ok: true,
-                    detail: format!("{} upstreams, {} endpoints", serving.upstreams, serving.endpoints),
+                    detail: format!("upstreams: {}, endpoints: {}", serving.upstreams, serving.endpoints),
                 },
             },
         }
@@ -305,13 +305,13 @@ mod tests {
         readiness.worker_up();
         let report = readiness.report(SERVING);
         assert!(!report.ready && report.checks.listeners.ok && !report.checks.workers.ok);
-        assert_eq!(report.checks.workers.detail, "1 of 2 workers serve");
+        assert_eq!(report.checks.workers.detail, "1 of 2 workers up");
         readiness.worker_up();
         let report = readiness.report(SERVING);
         assert!(report.ready && report.checks.workers.ok);
         assert_eq!(report.generation, 3);
         assert_eq!(report.checks.listeners.detail, "edge on 0.0.0.0:7999");
-        assert_eq!(report.checks.upstreams.detail, "2 upstreams, 5 endpoints");
+        assert_eq!(report.checks.upstreams.detail, "upstreams: 2, endpoints: 5");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Reloader {
     /// One reload, start to end. Blocks: reads files and compiles.
     pub fn reload(&self) -> ReloadOutcome {
         let Some(path) = self.path.as_deref() else {
-            warn!("reload: the embedded configuration serves, there is no file to read again");
+            warn!("HUP: the embedded configuration serves, there is no file to read again");
             return self.outcome(Ok(()));
         };
         tell_reloading();
@@ -69,15 +69,15 @@ impl Reloader {
             Ok(generation) => {
                 self.shared.metrics.reload_succeeded();
                 let took = begun.elapsed().as_millis();
-                info!("reload: generation {generation} serves, {} read in {took} ms", path.display());
+                info!("generation {generation} serves, {} read in {took} ms", path.display());
             }
             Err(problems) => {
                 self.shared.metrics.reload_failed();
                 for problem in &problems.0 {
-                    error!("reload: {problem}");
+                    error!("{problem}");
                 }
                 let kept = self.store.load().generation;
-                error!("reload: failed, nothing changed, generation {kept} serves on");
+                error!("reload failed, nothing changed, generation {kept} serves on");
             }
         }
         let outcome = self.outcome(result.map(drop).map_err(|problems| (&problems).into()));
@@ -119,7 +119,7 @@ impl Reloader {
         let reloader = self.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
             // A defect of ours, caught here so that the gateway serves on and says so.
-            error!("reload: broke off: {error}");
+            error!("a reload broke off: {error}");
             self.shared.metrics.reload_failed();
             let failure = ReloadFailure::new("the reload broke off; the log has the reason");
             self.readiness.reload_finished(self.outcome(Err(failure)));
@@ -128,7 +128,7 @@ impl Reloader {
     }
 
     fn reopen(&self) {
-        info!("reload: reopening log files");
+        info!("reopening log files");
         self.log_writer.reopen();
     }
 
@@ -172,7 +172,7 @@ fn tell_ready() {
 fn notify(states: &[NotifyState<'_>]) {
     // Does nothing where no service manager listens.
     if let Err(error) = sd_notify::notify(states) {
-        warn!("reload: cannot tell the service manager: {error}");
+        warn!("cannot tell the service manager: {error}");
     }
 }
 

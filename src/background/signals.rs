@@ -170,7 +170,7 @@ impl Inbox {
             SIGINT => Termination::Interrupt,
             _ => Termination::Quit,
         };
-        info!("signals: asked to leave by {termination:?}");
+        info!("asked to leave by {termination:?}");
         self.termination.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(termination);
