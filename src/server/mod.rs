@@ -66,6 +66,8 @@ pub fn run(path: Option<PathBuf>, signals: Signals) -> Result<(), StartError> {
     let mut server = Server::new_with_opt_and_conf(None, process.engine_conf());
     server.bootstrap();
     let leave = process.add_workers(&mut server, ports.listeners)?;
+    // From here on the process drains instead of leaving at once.
+    let _termination = process.signals.claim();
     process.add_operators(&mut server, ports.admin);
     server.run(RunArgs { shutdown_signal: Box::new(process.leaving(leave)) });
     Ok(())
