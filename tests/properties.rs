@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn route_choice_is_the_naive_one(
-        routes in vec(route(), 1..14),
+        routes in vec(route(), 1..40),
         requests in vec(request(), 30),
     ) {
         let mut problems = Problems::default();
@@ -266,7 +266,7 @@ fn naive_client(proxies: &TrustedProxies, peer: IpAddr, hops: &[Option<IpAddr>])
 }
 
 const HOSTS: [&str; 5] = ["a.test", "b.a.test", "*.a.test", "*.test", "*.b.a.test"];
-const PATHS: [&str; 6] = ["/", "/x", "/x/", "/x/y", "/xx", "/x/y/z"];
+const PATHS: [&str; 10] = ["/", "/x", "/x/", "/x/y", "/xx", "/x/y/z", "/x/y/", "/w", "/w/", "/xx/y"];
 
 fn route() -> impl Strategy<Value = RouteConfig> {
     let path = prop_oneof![

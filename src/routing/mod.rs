@@ -11,6 +11,7 @@ pub mod router;
 pub mod rule;
 
 mod query;
+mod text;
 
 pub use router::{Router, Shadowed};
 pub use rule::{ClientPredicate, Rule};

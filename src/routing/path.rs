@@ -9,10 +9,11 @@
 //! order in which each first appears in the file.
 
 use super::predicate::MAX_REGEX_BYTES;
+use super::text::Text;
 use crate::config::PathConfig;
 use regex::{Regex, RegexBuilder};
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::ops::Range;
 
 /// A compiled `path:`. Patterns of different routes that are equal as text are one path.
 #[derive(Debug, Clone)]
@@ -81,32 +82,47 @@ fn check(path: &str) -> Result<(), (String, Option<&'static str>)> {
     Ok(())
 }
 
-/// A run of [`PathTable::order`]: the routes of one path, in the order they are tried.
-type Candidates = Range<u32>;
-type ByPath = HashMap<Box<str>, Candidates, ahash::RandomState>;
+/// The routes of one path: a route's number, or a run of the router's list of numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Candidates {
+    One(u32),
+    Run { start: u32, end: u32 },
+}
 
-/// The paths of all routes of one host.
+/// The paths of all routes of one host. Most hosts have a few prefixes and nothing else: those are laid
+/// out to be read in one or two places.
 #[derive(Debug, Default)]
 pub(super) struct PathTable {
+    /// Up to [`FEW`] prefixes, longest first; more are in `more`.
+    few_prefixes: Box<[(Text, Candidates)]>,
+    /// Routes of the prefix `/`.
+    everything: Option<Candidates>,
+    more: Option<Box<More>>,
+}
+
+/// Prefixes that are compared one after the other instead of hashing the path at each slash.
+const FEW: usize = 6;
+
+type ByPath = HashMap<Text, Candidates, ahash::RandomState>;
+
+#[derive(Debug, Default)]
+struct More {
     exact: ByPath,
-    regexes: Box<[(Regex, Candidates)]>,
+    regexes: Vec<(Regex, Candidates)>,
     prefixes: ByPath,
-    /// Routes of the prefix `/`, kept apart because most hosts have nothing else.
-    everything: Candidates,
     /// The longest prefix in bytes, and the most slashes one has: nothing longer or deeper is looked up.
     longest_prefix: usize,
     deepest_prefix: usize,
     /// Whether a prefix ends in a slash.
     slashed: bool,
-    order: Box<[u32]>,
 }
 
 impl PathTable {
-    /// Builds the table from route numbers with their paths, in file order. `sort` puts the routes of one
-    /// path into the order they are tried; it is called once for each path.
+    /// Builds the table from route numbers with their paths, in file order. `arrange` puts the routes of
+    /// one path into the order they are tried; it is called once for each path.
     pub fn build<'a>(
         routes: impl IntoIterator<Item = (u32, &'a PathPattern)>,
-        mut sort: impl FnMut(&mut Vec<u32>),
+        mut arrange: impl FnMut(Vec<u32>) -> Candidates,
     ) -> Self {
         let mut paths: Vec<(&PathPattern, Vec<u32>)> = Vec::new();
         let mut known = HashMap::<_, usize, ahash::RandomState>::default();
@@ -117,82 +133,92 @@ impl PathTable {
                 None => paths.push((pattern, vec![route])),
             }
         }
-        let (mut table, mut regexes, mut order) = (PathTable::default(), Vec::new(), Vec::new());
-        for (pattern, mut members) in paths {
-            sort(&mut members);
-            let start = order.len() as u32;
-            order.append(&mut members);
-            let candidates = start..order.len() as u32;
+        let (mut table, mut more, mut prefixes) = (PathTable::default(), More::default(), Vec::new());
+        for (pattern, members) in paths {
+            let candidates = arrange(members);
             match pattern {
-                PathPattern::Exact(path) => _ = table.exact.insert(path.clone(), candidates),
-                PathPattern::Regex(regex) => regexes.push((regex.clone(), candidates)),
-                PathPattern::Prefix(path) if &**path == "/" => table.everything = candidates,
-                PathPattern::Prefix(path) => {
-                    table.longest_prefix = table.longest_prefix.max(path.len());
-                    let slashes = memchr::memchr_iter(b'/', path.as_bytes()).count();
-                    table.deepest_prefix = table.deepest_prefix.max(slashes);
-                    table.slashed |= path.ends_with('/');
-                    table.prefixes.insert(path.clone(), candidates);
-                }
+                PathPattern::Exact(path) => _ = more.exact.insert(Text::from(&**path), candidates),
+                PathPattern::Regex(regex) => more.regexes.push((regex.clone(), candidates)),
+                PathPattern::Prefix(path) if &**path == "/" => table.everything = Some(candidates),
+                PathPattern::Prefix(path) => prefixes.push((Text::from(&**path), candidates)),
             }
         }
-        table.exact.shrink_to_fit();
-        table.prefixes.shrink_to_fit();
-        table.regexes = regexes.into_boxed_slice();
-        table.order = order.into_boxed_slice();
+        if prefixes.len() <= FEW {
+            prefixes.sort_by_key(|(prefix, _)| Reverse(prefix.as_bytes().len()));
+            table.few_prefixes = prefixes.into_boxed_slice();
+        } else {
+            more.add_prefixes(prefixes);
+        }
+        if !more.exact.is_empty() || !more.regexes.is_empty() || !more.prefixes.is_empty() {
+            table.more = Some(Box::new(more));
+        }
         table
     }
 
-    /// The first route in order of precedence that holds the path and that `accept` takes.
-    pub fn find(&self, path: &str, accept: impl Fn(u32) -> bool) -> Option<u32> {
-        self.find_exact(path, &accept)
-            .or_else(|| self.find_regex(path, &accept))
-            .or_else(|| self.find_prefix(path, &accept))
-            .or_else(|| self.first(&self.everything, &accept))
+    /// The first route in order of precedence that holds the path and that `choose` takes out of the
+    /// routes of one path.
+    pub fn find(&self, path: &str, choose: impl Fn(Candidates) -> Option<u32>) -> Option<u32> {
+        let more = self.more.as_deref();
+        more.and_then(|more| more.find_exact(path, &choose))
+            .or_else(|| more?.find_regex(path, &choose))
+            .or_else(|| self.find_few(path.as_bytes(), &choose))
+            .or_else(|| more?.find_prefix(path.as_bytes(), &choose))
+            .or_else(|| choose(self.everything?))
     }
 
-    fn find_exact(&self, path: &str, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        self.first(self.exact.get(path)?, accept)
+    fn find_few(&self, path: &[u8], choose: &impl Fn(Candidates) -> Option<u32>) -> Option<u32> {
+        let mut holding = self.few_prefixes.iter().filter(|(prefix, _)| {
+            let prefix = prefix.as_bytes();
+            path.strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || prefix.ends_with(b"/"))
+        });
+        holding.find_map(|(_, candidates)| choose(*candidates))
+    }
+}
+
+impl More {
+    fn add_prefixes(&mut self, prefixes: Vec<(Text, Candidates)>) {
+        for (prefix, _) in &prefixes {
+            let prefix = prefix.as_bytes();
+            self.longest_prefix = self.longest_prefix.max(prefix.len());
+            self.deepest_prefix = self.deepest_prefix.max(memchr::memchr_iter(b'/', prefix).count());
+            self.slashed |= prefix.ends_with(b"/");
+        }
+        self.prefixes = prefixes.into_iter().collect();
     }
 
-    fn find_regex(&self, path: &str, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        let mut regexes = self.regexes.iter().filter(|(regex, _)| regex.is_match(path));
-        regexes.find_map(|(_, candidates)| self.first(candidates, accept))
+    fn find_exact(&self, path: &str, choose: &impl Fn(Candidates) -> Option<u32>) -> Option<u32> {
+        choose(*self.exact.get(path.as_bytes())?)
+    }
+
+    fn find_regex(&self, path: &str, choose: &impl Fn(Candidates) -> Option<u32>) -> Option<u32> {
+        let mut matching = self.regexes.iter().filter(|(regex, _)| regex.is_match(path));
+        matching.find_map(|(_, candidates)| choose(*candidates))
     }
 
     /// Tries the whole path, then the path cut behind and before each of its slashes, longest first.
-    fn find_prefix(&self, path: &str, accept: &impl Fn(u32) -> bool) -> Option<u32> {
+    fn find_prefix(&self, path: &[u8], choose: &impl Fn(Candidates) -> Option<u32>) -> Option<u32> {
         if self.prefixes.is_empty() {
             return None;
         }
+        let prefix = |prefix: &[u8]| choose(*self.prefixes.get(prefix)?);
         if path.len() <= self.longest_prefix
-            && let Some(route) = self.prefix(path, accept)
+            && let Some(route) = prefix(path)
         {
             return Some(route);
         }
         // A prefix is followed by a slash, hence one byte and one slash more than the largest one has.
-        let window = path.as_bytes().get(..=self.longest_prefix).unwrap_or(path.as_bytes());
+        let window = path.get(..=self.longest_prefix).unwrap_or(path);
         let cut = memchr::memchr_iter(b'/', window).nth(self.deepest_prefix);
         let mut rest = cut.and_then(|slash| window.get(..=slash)).unwrap_or(window);
         while let Some(slash) = memchr::memrchr(b'/', rest) {
             let behind = if self.slashed { path.get(..=slash) } else { None };
-            for prefix in [behind, path.get(..slash)].into_iter().flatten() {
-                if let Some(route) = self.prefix(prefix, accept) {
-                    return Some(route);
-                }
+            if let Some(route) = [behind, path.get(..slash)].into_iter().flatten().find_map(prefix) {
+                return Some(route);
             }
             rest = rest.get(..slash)?;
         }
         None
-    }
-
-    fn prefix(&self, prefix: &str, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        self.first(self.prefixes.get(prefix)?, accept)
-    }
-
-    fn first(&self, candidates: &Candidates, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        let range = candidates.start as usize..candidates.end as usize;
-        self.order.get(range)?.iter().copied().find(|route| accept(*route))
     }
 }
 
@@ -202,7 +228,7 @@ mod tests {
 
     fn table(paths: &[PathConfig]) -> PathTable {
         let patterns: Vec<_> = paths.iter().map(|path| PathPattern::compile(Some(path)).unwrap()).collect();
-        PathTable::build((0..).zip(&patterns), |_| {})
+        PathTable::build((0..).zip(&patterns), |members| Candidates::One(members[0]))
     }
 
     fn prefixes(paths: &[&str]) -> PathTable {
@@ -211,47 +237,71 @@ mod tests {
     }
 
     fn found(table: &PathTable, path: &str) -> Option<u32> {
-        table.find(path, |_| true)
+        table.find(path, accepting(|_| true))
+    }
+
+    fn accepting(accept: impl Fn(u32) -> bool) -> impl Fn(Candidates) -> Option<u32> {
+        move |candidates| match candidates {
+            Candidates::One(route) => accept(route).then_some(route),
+            Candidates::Run { .. } => None,
+        }
+    }
+
+    /// The same prefixes between enough others that they are hashed.
+    fn many_prefixes(paths: &[&str]) -> PathTable {
+        let others = (0..FEW).map(|n| format!("/other/{n}"));
+        let all: Vec<String> = paths.iter().map(|path| (*path).to_owned()).chain(others).collect();
+        prefixes(&all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     #[test]
     fn prefix_ends_at_a_segment_boundary() {
-        let table = prefixes(&["/v1", "/admin"]);
-        for (path, route) in [
-            ("/v1", Some(0)),
-            ("/v1/", Some(0)),
-            ("/v1/x/y/z", Some(0)),
-            ("/v10", None),
-            ("/v", None),
-            ("/V1", None),
-            ("/x/v1", None),
-            ("/administrator", None),
-            ("/admin/x", Some(1)),
-            ("*", None),
-        ] {
-            assert_eq!(found(&table, path), route, "{path}");
+        for table in [prefixes(&["/v1", "/admin"]), many_prefixes(&["/v1", "/admin"])] {
+            for (path, route) in [
+                ("/v1", Some(0)),
+                ("/v1/", Some(0)),
+                ("/v1/x/y/z", Some(0)),
+                ("/v10", None),
+                ("/v", None),
+                ("/V1", None),
+                ("/x/v1", None),
+                ("/administrator", None),
+                ("/admin/x", Some(1)),
+                ("*", None),
+            ] {
+                assert_eq!(found(&table, path), route, "{path}");
+            }
         }
     }
 
     #[test]
     fn prefix_with_a_trailing_slash_holds_only_what_is_below() {
-        let table = prefixes(&["/v1/", "/v1/a/b/"]);
-        assert_eq!(found(&table, "/v1"), None);
-        assert_eq!(found(&table, "/v1/"), Some(0));
-        assert_eq!(found(&table, "/v1/a/b"), Some(0));
-        assert_eq!(found(&table, "/v1/a/b/"), Some(1));
-        assert_eq!(found(&table, "/v1/a/b/c"), Some(1));
+        for table in [prefixes(&["/v1/", "/v1/a/b/"]), many_prefixes(&["/v1/", "/v1/a/b/"])] {
+            assert_eq!(found(&table, "/v1"), None);
+            assert_eq!(found(&table, "/v1/"), Some(0));
+            assert_eq!(found(&table, "/v1/a/b"), Some(0));
+            assert_eq!(found(&table, "/v1/a/b/"), Some(1));
+            assert_eq!(found(&table, "/v1/a/b/c"), Some(1));
+        }
     }
 
     #[test]
     fn longest_prefix_wins_and_slash_holds_everything() {
-        let table = prefixes(&["/", "/a", "/a/b/c", "/a/b"]);
-        for (path, route) in
-            [("/", 0), ("/x/y", 0), ("*", 0), ("/a/x", 1), ("/a/b/x", 3), ("/a/b/c", 2), ("/a/b/c/d/e", 2)]
+        for table in [prefixes(&["/", "/a", "/a/b/c", "/a/b"]), many_prefixes(&["/", "/a", "/a/b/c", "/a/b"])]
         {
-            assert_eq!(found(&table, path), Some(route), "{path}");
+            for (path, route) in [
+                ("/", 0),
+                ("/x/y", 0),
+                ("*", 0),
+                ("/a/x", 1),
+                ("/a/b/x", 3),
+                ("/a/b/c", 2),
+                ("/a/b/c/d/e", 2),
+            ] {
+                assert_eq!(found(&table, path), Some(route), "{path}");
+            }
+            assert_eq!(table.find("/a/b/c", accepting(|route| route != 2)), Some(3));
         }
-        assert_eq!(table.find("/a/b/c", |route| route != 2), Some(3));
     }
 
     #[test]
@@ -265,7 +315,7 @@ mod tests {
         assert_eq!(found(&table, "/v1/longer"), Some(3));
         assert_eq!(found(&table, "/v1/longer/x"), Some(1));
         assert_eq!(found(&table, "/v1/x"), Some(2));
-        assert_eq!(table.find("/v1/longer", |route| route == 0), Some(0));
+        assert_eq!(table.find("/v1/longer", accepting(|route| route == 0)), Some(0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A header or query predicate holds when any line or occurrence of that name satisfies it. Header names
 //! are case-insensitive; values, query names and methods are compared byte for byte.
 
+use super::text::Text;
 use super::{RequestView, query};
 use crate::config::{CidrEntry, Problems, RouteConfig, Source, ValueMatchConfig};
 use http::{HeaderName, Method};
@@ -21,7 +22,7 @@ pub(super) const MAX_REGEX_BYTES: usize = 1 << 20;
 pub(super) struct Predicates {
     methods: Vec<Method>,
     headers: Vec<(HeaderName, ValueMatch)>,
-    query: Vec<(String, ValueMatch)>,
+    query: Vec<(Text, ValueMatch)>,
     client: Option<ClientPredicate>,
 }
 
@@ -38,7 +39,7 @@ impl fmt::Debug for Predicates {
 
 #[derive(Debug)]
 enum ValueMatch {
-    Exact(Box<[u8]>),
+    Exact(Text),
     Regex(Regex),
     Present(bool),
 }
@@ -74,7 +75,7 @@ impl Predicates {
         }
         for (name, wanted) in &config.query {
             match compile_value(wanted) {
-                Ok(wanted) => predicates.query.push((name.clone(), wanted)),
+                Ok(wanted) => predicates.query.push((Text::from(name.as_str()), wanted)),
                 Err(reason) => problems.push(source.problem(format!("{path}.query.{name}"), reason)),
             }
         }
@@ -101,7 +102,7 @@ impl Predicates {
                 )
             })
             && self.query.iter().all(|(name, wanted)| {
-                let mut values = query::values(request.query.unwrap_or_default(), name);
+                let mut values = query::values(request.query.unwrap_or_default(), name.as_bytes());
                 wanted.any(
                     &mut values,
                     |value, written| query::equals_decoded(written, value),
@@ -120,7 +121,7 @@ impl ValueMatch {
         matches: impl Fn(&Regex, T) -> bool,
     ) -> bool {
         match self {
-            ValueMatch::Exact(wanted) => values.any(|value| equal(wanted, value)),
+            ValueMatch::Exact(wanted) => values.any(|value| equal(wanted.as_bytes(), value)),
             ValueMatch::Regex(regex) => values.any(|value| matches(regex, value)),
             ValueMatch::Present(wanted) => values.next().is_some() == *wanted,
         }
@@ -138,7 +139,7 @@ fn compile_method(written: &str) -> Result<Method, (String, Option<String>)> {
 
 fn compile_value(written: &ValueMatchConfig) -> Result<ValueMatch, String> {
     Ok(match written {
-        ValueMatchConfig::Exact(value) => ValueMatch::Exact(value.as_bytes().into()),
+        ValueMatchConfig::Exact(value) => ValueMatch::Exact(Text::from(value.as_str())),
         ValueMatchConfig::Present(wanted) => ValueMatch::Present(*wanted),
         ValueMatchConfig::Regex(pattern) => {
             let regex = RegexBuilder::new(pattern).size_limit(MAX_REGEX_BYTES).build();

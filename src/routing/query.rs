@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 
 /// The values of every parameter of that name, as written. One without `=` has an empty value.
-pub(super) fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+pub(super) fn values<'a>(query: &'a str, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     query.as_bytes().split(|byte| *byte == b'&').filter_map(move |pair| {
         let equals = memchr::memchr(b'=', pair).unwrap_or(pair.len());
         let (written, value) = pair.split_at(equals);
-        let found = !pair.is_empty() && equals_decoded(written, name.as_bytes());
+        let found = !pair.is_empty() && equals_decoded(written, name);
         found.then(|| value.strip_prefix(b"=").unwrap_or_default())
     })
 }
@@ -61,7 +61,9 @@ mod tests {
     use super::*;
 
     fn texts(query: &str, name: &str) -> Vec<String> {
-        values(query, name).map(|value| String::from_utf8_lossy(&decoded(value)).into_owned()).collect()
+        values(query, name.as_bytes())
+            .map(|value| String::from_utf8_lossy(&decoded(value)).into_owned())
+            .collect()
     }
 
     #[test]

@@ -8,16 +8,19 @@
 
 use super::RequestView;
 use super::host::HostPattern;
-use super::path::PathTable;
+use super::path::{Candidates, PathTable};
 use super::predicate::Predicates;
 use super::rule::{Rule, hold};
+use super::text::Text;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// Finds the value for a request.
 #[derive(Debug)]
 pub struct Router<T> {
-    entries: Vec<Entry<T>>,
+    entries: Box<[Entry<T>]>,
+    /// Numbers of routes that share host and path, in the order they are tried.
+    order: Box<[u32]>,
     exact: ByHost,
     below: ByHost,
     /// The longest name in `below`: a longer suffix of a host is not looked up.
@@ -25,7 +28,7 @@ pub struct Router<T> {
     any: Option<PathTable>,
 }
 
-type ByHost = HashMap<Box<str>, PathTable, ahash::RandomState>;
+type ByHost = HashMap<Text, PathTable, ahash::RandomState>;
 
 #[derive(Debug)]
 struct Entry<T> {
@@ -57,23 +60,23 @@ impl<T> Router<T> {
                 }
             }
         }
-        let mut shadows = Shadows { rules: &rules, by: vec![Vec::new(); rules.len()] };
+        let mut shadows = Shadows { rules: &rules, by: vec![Vec::new(); rules.len()], order: Vec::new() };
         let (mut exact, mut below, mut any) = (ByHost::default(), ByHost::default(), None);
         for (host, numbers) in members {
             let paths =
                 numbers.iter().filter_map(|number| Some((*number, &rules.get(*number as usize)?.path)));
-            let table = PathTable::build(paths, |candidates| shadows.sort(candidates));
+            let table = PathTable::build(paths, |members| shadows.arrange(members));
             match host {
-                HostPattern::Exact(name) => _ = exact.insert(name.clone(), table),
-                HostPattern::Below(name) => _ = below.insert(name.clone(), table),
+                HostPattern::Exact(name) => _ = exact.insert(Text::from(&**name), table),
+                HostPattern::Below(name) => _ = below.insert(Text::from(&**name), table),
                 HostPattern::Any => any = Some(table),
             }
         }
-        let shadowed = shadows.found();
-        let longest_below = below.keys().map(|name| name.len()).max().unwrap_or(0);
+        let (order, shadowed) = shadows.finish();
+        let longest_below = below.keys().map(|name| name.as_bytes().len()).max().unwrap_or(0);
         let entries =
             rules.into_iter().map(|rule| Entry { predicates: rule.predicates, value: rule.value }).collect();
-        (Router { entries, exact, below, longest_below, any }, shadowed)
+        (Router { entries, order, exact, below, longest_below, any }, shadowed)
     }
 
     /// The value of the route that takes the request. Takes no lock; allocates only to match a query
@@ -102,7 +105,7 @@ impl<T> Router<T> {
     }
 
     fn find_exact(&self, request: &RequestView<'_>) -> Option<u32> {
-        self.find_in(self.exact.get(request.host)?, request)
+        self.find_in(self.exact.get(request.host.as_bytes())?, request)
     }
 
     /// Tries the host without its first label, then without its first two, …
@@ -116,13 +119,19 @@ impl<T> Router<T> {
             if parent.len() > self.longest_below {
                 return None;
             }
-            self.find_in(self.below.get(parent)?, request)
+            self.find_in(self.below.get(parent.as_bytes())?, request)
         })
     }
 
     fn find_in(&self, table: &PathTable, request: &RequestView<'_>) -> Option<u32> {
-        table.find(request.path, |number| {
-            self.entries.get(number as usize).is_some_and(|entry| hold(&entry.predicates, request))
+        let takes = |number: &u32| {
+            self.entries.get(*number as usize).is_some_and(|entry| hold(&entry.predicates, request))
+        };
+        table.find(request.path, |candidates| match candidates {
+            Candidates::One(number) => Some(number).filter(takes),
+            Candidates::Run { start, end } => {
+                self.order.get(start as usize..end as usize)?.iter().copied().find(takes)
+            }
         })
     }
 }
@@ -132,10 +141,14 @@ struct Shadows<'a, T> {
     rules: &'a [Rule<T>],
     /// For each rule, who covers it; one entry for each of its hosts where it is covered.
     by: Vec<Vec<u32>>,
+    order: Vec<u32>,
 }
 
 impl<T> Shadows<'_, T> {
-    fn sort(&mut self, candidates: &mut [u32]) {
+    fn arrange(&mut self, mut candidates: Vec<u32>) -> Candidates {
+        if let [number] = *candidates {
+            return Candidates::One(number);
+        }
         let rule = |number: u32| self.rules.get(number as usize);
         candidates.sort_by_key(|number| (Reverse(rule(*number).map(Rule::predicate_count)), *number));
         for (place, number) in candidates.iter().enumerate() {
@@ -147,14 +160,18 @@ impl<T> Shadows<'_, T> {
                 covered.push(by);
             }
         }
+        let start = self.order.len() as u32;
+        self.order.append(&mut candidates);
+        Candidates::Run { start, end: self.order.len() as u32 }
     }
 
-    fn found(self) -> Vec<Shadowed> {
+    fn finish(self) -> (Box<[u32]>, Vec<Shadowed>) {
         let everywhere = self.by.iter().zip(self.rules).enumerate().filter_map(|(route, (by, rule))| {
             let first = *by.first()? as usize;
             (by.len() == rule.hosts.len()).then_some(Shadowed { route, by: first })
         });
-        everywhere.collect()
+        let shadowed = everywhere.collect();
+        (self.order.into_boxed_slice(), shadowed)
     }
 }
 
