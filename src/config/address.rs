@@ -23,6 +23,13 @@ impl<'de> Deserialize<'de> for Address {
 pub(super) fn parse(text: &str) -> Result<SocketAddr, ValueError> {
     let refuse =
         |hint: &str| ValueError::new(format!("{} is not an address and port", quoted(text))).with_hint(hint);
+    let port = text.rsplit_once(':').map_or("", |(_, port)| port);
+    if port.len() > 1 && port.starts_with('0') {
+        return Err(refuse(&format!(
+            "write the port without leading zeros: {}",
+            port.trim_start_matches('0')
+        )));
+    }
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {
             0 => {
@@ -75,6 +82,7 @@ mod tests {
             ("127.0.0.1", "such as 127.0.0.1:8080"),
             ("::1", "such as [::1]:8080"),
             ("7999", "0.0.0.0:7999"),
+            ("127.0.0.1:0800", "without leading zeros: 800"),
             (":7999", "0.0.0.0:7999"),
             ("localhost:80", "does not resolve names"),
             ("localhost", "such as 127.0.0.1:9000"),

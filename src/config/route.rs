@@ -289,7 +289,9 @@ impl<'de> Visitor<'de> for ValueMatchVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<ValueMatchConfig, E> {
-        Err(Self::refuse(value))
+        // What was written, such as 1.50, is not known here.
+        let error = ValueError::new(format!("expected text, found the number {value}"));
+        Err(error.with_hint("put the value in quotes").into_serde())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<ValueMatchConfig, A::Error> {

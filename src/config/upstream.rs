@@ -244,7 +244,9 @@ impl<'de> Visitor<'de> for PartVisitor {
             (None, Some(address)) => {
                 Ok(Part::Endpoint(EndpointConfig { address, weight: weight.unwrap_or(one()) }))
             }
-            (None, None) => Err(A::Error::missing_field("address")),
+            (None, None) => {
+                Err(A::Error::custom("needs an `address`, or the name of an upstream and its weight"))
+            }
             _ => Err(A::Error::custom("mixes an address and the name of an upstream")),
         }
     }
