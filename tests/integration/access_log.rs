@@ -172,3 +172,23 @@ fn the_last_lines_are_flushed_when_the_gateway_leaves() {
     gateway.wait_exit(Duration::from_secs(20));
     assert_eq!(lines(&gateway.dir().join("access.log")).len(), 500);
 }
+
+#[test]
+fn a_full_disk_costs_lines_and_not_requests() {
+    let (gateway, _origin) = start("access_log: { output: /dev/full }");
+    let mut connection = gateway.connect();
+    for _ in 0..100 {
+        assert_eq!(connection.get("own.test", "/", "").status, 200);
+    }
+    gateway.wait_metric("portcullis_access_log_lines_total", &[("result", "dropped")], 100.0);
+    assert_eq!(gateway.metrics().sum("portcullis_access_log_lines_total", &[("result", "written")]), 0.0);
+}
+
+#[test]
+fn a_log_that_is_off_writes_nothing() {
+    let (mut gateway, _origin) = start("access_log: { output: off }");
+    gateway.get("own.test", "/");
+    gateway.term();
+    gateway.wait_exit(Duration::from_secs(10));
+    assert_eq!(gateway.output(), "");
+}

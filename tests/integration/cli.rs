@@ -62,6 +62,35 @@ fn all_problems_are_reported_in_one_run_with_their_lines() {
 }
 
 #[test]
+fn files_that_are_no_configuration_are_refused_quickly() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("portcullis.yaml");
+    let bomb = (1..9).map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", ")));
+    let bomb = format!("a0: &a0 [x]\n{}", bomb.collect::<String>());
+    let rows: [(&str, Vec<u8>); 6] = [
+        ("empty", Vec::new()),
+        ("not UTF-8", b"routes: [{ respond: { body: \"\xff\xfe\" } }]\n".to_vec()),
+        ("50 MB", [b"routes: []\n".to_vec(), b"# padding\n".repeat(5 << 20)].concat()),
+        ("an alias bomb", bomb.into_bytes()),
+        ("deeply nested", "[".repeat(100_000).into_bytes()),
+        ("a NUL", b"routes: []\n\0".to_vec()),
+    ];
+    for (name, content) in rows {
+        std::fs::write(&file, content).unwrap();
+        let start = std::time::Instant::now();
+        let outcome = check(&file, &[]);
+        assert_eq!(outcome.code, 1, "{name}: {outcome:?}");
+        assert!((outcome.stdout + &outcome.stderr).contains("portcullis.yaml"), "{name}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{name} took {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn the_embedded_configuration_passes() {
+    assert_eq!(portcullis(&["check"]).code, 0);
+}
+
+#[test]
 fn run_refuses_what_check_refuses_without_opening_a_port() {
     let mut gateway = Gateway::builder("routes: [{ upstream: nosuch }]\n").spawn();
     let (traffic, admin) = (gateway.address(), gateway.admin_address());

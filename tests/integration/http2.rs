@@ -2,7 +2,7 @@
 
 use crate::support::certificates::Authority;
 use crate::support::http2::Http2;
-use crate::support::{Gateway, Origin, Reply};
+use crate::support::{Gate, Gateway, Origin, Reply};
 use http::Request;
 use std::time::Instant;
 
@@ -72,4 +72,19 @@ fn an_idle_connection_is_closed() {
     let start = Instant::now();
     client.wait_closed();
     assert!(start.elapsed().as_millis() >= 200, "closed after {:?}", start.elapsed());
+}
+
+#[test]
+fn a_stream_that_is_given_up_is_499_and_frees_the_upstream() {
+    let origin = Origin::script(|request| match request.target() {
+        "/held" => Reply::ok("never").after(&Gate::closed()),
+        _ => Reply::ok("hello"),
+    });
+    let builder = Gateway::builder(ROUTES);
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.origin(&origin).start();
+    let mut client = Http2::open(gateway.address(), "app.test");
+    client.abandon("https://app.test/held", || !origin.requests().is_empty());
+    assert_eq!(client.get("https://app.test/").text(), "hello", "the connection goes on");
+    assert_eq!(gateway.wait_record_of("/held")["status"], 499);
 }

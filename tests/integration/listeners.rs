@@ -58,6 +58,9 @@ fn plain_http_is_redirected_to_the_same_url_under_https() {
     let response = gateway.get("app.test", "/x?y=1");
     assert_eq!(response.status, 308);
     assert_eq!(response.header("location"), Some("https://app.test/x?y=1"));
+    let port = gateway.address().port();
+    let same_port = gateway.get(&format!("app.test:{port}"), "/x");
+    assert_eq!(same_port.header("location"), Some(format!("https://app.test:{port}/x").as_str()));
     assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").text(), "hello");
 }
 
@@ -131,4 +134,14 @@ fn two_gateways_cannot_share_a_port() {
     let mut second = Gateway::builder(&yaml).set("TAKEN", first.address()).spawn();
     assert_eq!(second.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
     assert_eq!(first.get("app.test", "/").text(), "hello");
+}
+
+#[test]
+fn a_cleartext_http2_preface_is_refused_and_does_not_hang() {
+    let gateway = Gateway::start(ROUTES);
+    let mut connection = gateway.connect();
+    connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    let answer = String::from_utf8_lossy(&connection.rest()).into_owned();
+    assert!(!answer.contains("hello"), "{answer}");
+    assert_eq!(gateway.get("app.test", "/").text(), "hello");
 }

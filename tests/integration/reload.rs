@@ -39,7 +39,7 @@ fn a_broken_file_changes_nothing_and_says_so() {
         assert!(readiness.text().contains("portcullis.yaml"), "names the failure: {}", readiness.text());
     }
     gateway.reload(&good);
-    assert_eq!(gateway.metrics().get("portcullis_config_last_reload_successful", &[]), Some(1.0));
+    gateway.wait_reload_successful();
     assert_eq!(gateway.generation(), 2);
 }
 

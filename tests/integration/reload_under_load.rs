@@ -104,5 +104,5 @@ fn a_burst_of_hangups_is_survived() {
         assert_eq!(connection.get("a", "/", "").text(), "hello");
     }
     gateway.wait_generation(2);
-    assert_eq!(gateway.metrics().get("portcullis_config_last_reload_successful", &[]), Some(1.0));
+    gateway.wait_reload_successful();
 }

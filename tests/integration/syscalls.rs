@@ -65,7 +65,8 @@ fn a_proxied_request_costs_two_reads_and_two_writes() {
     assert!(reads.abs_diff(2 * REQUESTS) <= 2, "{reads} recvfrom for {REQUESTS} requests");
     assert!(writes.abs_diff(2 * REQUESTS) <= 2, "{writes} sendto for {REQUESTS} requests");
     let wakes = count(&calls, "write") + count(&calls, "writev") + count(&calls, "sendmsg");
-    assert!(wakes < 5, "{wakes} other writes, such as wake-ups of another thread");
+    // A wake-up of another thread for each request would be as many as there are requests.
+    assert!(wakes < REQUESTS / 4, "{wakes} other writes for {REQUESTS} requests");
 }
 
 #[test]

@@ -235,6 +235,11 @@ impl Gateway {
         eventually::until(&format!("generation {generation}"), || self.generation() >= generation);
     }
 
+    /// Waits until the metrics say that the last reload succeeded.
+    pub fn wait_reload_successful(&self) {
+        self.wait_metric("portcullis_config_last_reload_successful", &[], 1.0);
+    }
+
     /// Replaces the configuration, sends SIGHUP and waits until that has failed, the log naming all
     /// of this.
     pub fn reload_refused(&self, template: &str, named: &[&str]) {

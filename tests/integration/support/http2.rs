@@ -48,6 +48,23 @@ impl Http2 {
         self.request(Request::get(url).body(()).expect("a request"), b"").expect("a response")
     }
 
+    /// Sends a `GET`, waits until `sent` holds and gives the stream up. The reset travels with the
+    /// next request.
+    pub fn abandon(&mut self, url: &str, mut sent: impl FnMut() -> bool) {
+        let request = Request::get(url).body(()).expect("a request");
+        let mut send = self.send.clone();
+        let exchange = async move {
+            send = send.ready().await.expect("an open connection");
+            let _stream = send.send_request(request, true).expect("a stream");
+            while !sent() {
+                tokio::task::yield_now().await;
+            }
+        };
+        self.runtime
+            .block_on(async { tokio::time::timeout(DEADLINE, exchange).await })
+            .expect("a sent request");
+    }
+
     /// Sends a request with a body (none when empty); gives what went wrong.
     pub fn request(&mut self, request: Request<()>, body: &'static [u8]) -> Result<Response, h2::Error> {
         let mut send = self.send.clone();
