@@ -58,11 +58,6 @@ impl Authority {
         Leaf::new(names).sign(self)
     }
 
-    /// Its certificate.
-    pub fn certificate(&self) -> &X509 {
-        &self.certificate
-    }
-
     /// Writes its certificate; gives the path.
     pub fn write(&self, dir: &Path, name: &str) -> PathBuf {
         let path = dir.join(name);

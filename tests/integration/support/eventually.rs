@@ -29,6 +29,7 @@ pub fn within<T>(deadline: Duration, mut probe: impl FnMut() -> Option<T>) -> Op
         if start.elapsed() > deadline {
             return None;
         }
+        #[expect(clippy::disallowed_methods, reason = "this is the one place that waits, between two looks")]
         std::thread::sleep(PAUSE);
     }
 }

@@ -1,8 +1,5 @@
 //! The harness: the real binary, scripted origins, clients down to the byte, certificates.
 
-// Some helpers are for subjects that come later.
-#![allow(dead_code)]
-
 pub mod certificates;
 pub mod check;
 pub mod client;
