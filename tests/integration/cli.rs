@@ -1,5 +1,6 @@
 //! The command line: exit codes, problems all at once, the effective configuration.
 
+use crate::support::certificates::Authority;
 use crate::support::check::refused;
 use crate::support::eventually::within;
 use crate::support::{Gateway, check, portcullis};
@@ -129,24 +130,45 @@ fn the_effective_configuration_is_itself_a_configuration() {
 #[test]
 fn every_file_under_conf_and_the_valid_fixtures_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let copy = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for folder in ["conf", "tests/fixtures/valid"] {
-        collect(&root.join(folder), &mut files);
+        copy_folder(&root.join(folder), &copy.path().join(folder), &mut files);
     }
     assert!(!files.is_empty(), "no configuration under conf/");
-    for file in files {
-        let outcome = check(&file, &[]);
+    let authority = Authority::new("examples");
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yaml")) {
+        make_missing_certificates(file, &authority);
+        let outcome = check(file, &[]);
         assert_eq!(outcome.code, 0, "{}: {outcome:?}", file.display());
     }
 }
 
-fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+/// Copies a folder; every copied file is pushed.
+fn copy_folder(from: &Path, to: &Path, copied: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(from) else { return };
+    std::fs::create_dir_all(to).unwrap();
     for path in entries.map(|entry| entry.unwrap().path()) {
+        let target = to.join(path.file_name().unwrap());
         if path.is_dir() {
-            collect(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "yaml") {
-            into.push(path);
+            copy_folder(&path, &target, copied);
+        } else {
+            std::fs::copy(&path, &target).unwrap();
+            copied.push(target);
         }
+    }
+}
+
+/// Certificates belong to operators and are not kept beside the examples: each `NAME.pem` a file
+/// names under `certs/` is made with its `NAME.key`, for `NAME.example.com`.
+fn make_missing_certificates(file: &Path, authority: &Authority) {
+    let text = std::fs::read_to_string(file).unwrap();
+    for word in
+        text.split([' ', '\n', ',', '"']).filter(|word| word.starts_with("certs/") && word.ends_with(".pem"))
+    {
+        let path = file.parent().unwrap().join(word);
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        authority.issue(&[&format!("{name}.example.com")]).write(path.parent().unwrap(), name);
     }
 }
