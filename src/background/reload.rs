@@ -67,7 +67,6 @@ impl Reloader {
         let result = self.replace(path);
         match &result {
             Ok(generation) => {
-                self.shared.metrics.reload_succeeded();
                 let took = begun.elapsed().as_millis();
                 info!("generation {generation} serves, {} read in {took} ms", path.display());
             }
@@ -100,6 +99,8 @@ impl Reloader {
         logging::reconfigure(&next.config.log);
         self.store.publish(next);
         let serving = self.store.pin();
+        // Before the generation: a scrape in between must not see a new one that has not succeeded.
+        self.shared.metrics.reload_succeeded();
         gauges::publish(&self.shared.metrics, &serving, Some(&current));
         Ok(serving.generation)
     }
