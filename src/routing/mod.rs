@@ -1,15 +1,15 @@
 //! Which route takes a request.
 //!
 //! Generic: a [`Router`] finds a value for a [`RequestView`] and knows nothing of upstreams, filters or
-//! responses. [`host`] makes Host canonical, [`rule`] compiles what the operator wrote, [`path`] and
-//! [`predicate`] are the two halves of a rule, [`router`] holds the order in which rules are tried.
+//! responses. [`host`] makes Host canonical, [`rule`] compiles what the operator wrote, `path` and
+//! `predicate` are the two halves of a rule, [`router`] holds the order in which rules are tried.
 
 pub mod host;
-pub mod path;
-pub mod predicate;
 pub mod router;
 pub mod rule;
 
+mod path;
+mod predicate;
 mod query;
 mod text;
 
