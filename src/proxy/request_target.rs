@@ -10,23 +10,17 @@
 //!
 //! It does not look at hosts (`routing::host` does) and leaves queries as they are.
 
-use crate::config::{EncodedSlash, PathsConfig};
+use crate::snapshot::EncodedSlash;
 use http::Method;
 use std::borrow::Cow;
 
-/// How paths are made canonical; compiled from `paths:`.
+/// How paths are made canonical: the two values of a snapshot's paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetRules {
     /// `//` becomes `/`.
     pub merge_slashes: bool,
     /// What happens to `%2F`.
     pub encoded_slash: EncodedSlash,
-}
-
-impl From<&PathsConfig> for TargetRules {
-    fn from(config: &PathsConfig) -> Self {
-        TargetRules { merge_slashes: config.merge_slashes, encoded_slash: config.encoded_slash }
-    }
 }
 
 /// Why a request target was refused; all of them are the client's fault (400).

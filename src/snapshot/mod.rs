@@ -11,7 +11,8 @@ pub mod target;
 
 use crate::access::client_addr::TrustedProxies;
 use crate::access::policy::AccessPolicy;
-use crate::config::{Config, EncodedSlash, ListenerConfig, Source};
+pub use crate::config::EncodedSlash;
+use crate::config::{Config, ListenerConfig, Source};
 use crate::routing::Router;
 use crate::telemetry::access_log::policy::AccessLogPolicy;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
