@@ -6,14 +6,13 @@
 use crate::config::AccessLogOutput;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long an output that takes no more bytes holds up the lines behind it.
 const STALL: Duration = Duration::from_secs(5);
-const RETRY: Duration = Duration::from_millis(5);
 
 /// An open output.
 pub(super) enum Sink {
@@ -61,16 +60,26 @@ impl Sink {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Standard output may be a pipe that somebody else made non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if stalled.get_or_insert_with(Instant::now).elapsed() > STALL {
+                    let left = STALL.saturating_sub(stalled.get_or_insert_with(Instant::now).elapsed());
+                    if left.is_zero() || !writable_within(file, left) {
                         return (written, Some(error));
                     }
-                    std::thread::sleep(RETRY);
                 }
                 Err(error) => return (written, Some(error)),
             }
         }
         (written, None)
     }
+}
+
+/// Waits until the file takes bytes again; `false` when it does not in time.
+fn writable_within(file: &File, limit: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    let milliseconds = libc::c_int::try_from(limit.as_millis()).unwrap_or(libc::c_int::MAX).max(1);
+    // SAFETY: one valid entry for the duration of the call.
+    let ready = unsafe { libc::poll(&mut poll, 1, milliseconds) };
+    // An interruption is looked at again by the caller, who knows how much time is left.
+    ready != 0
 }
 
 /// Not blocking, so that a pipe nobody reads fails at once instead of holding up a reload.
