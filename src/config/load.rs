@@ -142,8 +142,13 @@ fn syntax_hint(text: &str, line: Option<usize>) -> Option<&'static str> {
     if [": *", "- *", "[*", ", *"].iter().any(|start| line.contains(start)) {
         return Some("put a value that begins with * in quotes: \"*.example.com\"");
     }
-    if line.contains(": {") || line.contains("- {") {
-        return Some("put a value that begins with { in quotes, unless it is a mapping");
+    if ["[::", ", ::"].iter().any(|start| line.contains(start)) {
+        return Some("put an IPv6 address that begins with : in quotes: \"::1/128\"");
+    }
+    // `to: {scheme}://…` reads as a mapping.
+    let braced = line.split_once(": {").and_then(|(_, rest)| rest.split_once('}'));
+    if braced.is_some_and(|(inside, _)| !inside.contains([':', ','])) {
+        return Some("put text that begins with { in quotes");
     }
     None
 }

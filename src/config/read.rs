@@ -61,7 +61,7 @@ impl De<'_> {
     fn integer(&self, min: i128, max: i128) -> Result<i128, Fault> {
         match &self.node.value {
             // `0x50` and `0o17` are numbers to YAML, and mistakes to most readers.
-            Value::Int(_, text) if text.starts_with(|c: char| c == '0' || c == '+') && text.len() > 1 => {
+            Value::Int(_, text) if text.starts_with(['0', '+']) && text.len() > 1 => {
                 Err(Fault::expected("a decimal number", self.node, None))
             }
             Value::Int(value, _) if (min..=max).contains(value) => Ok(*value),

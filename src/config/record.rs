@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Most problems listed for one file; reading ends there.
-const MAX_PROBLEMS: usize = 1000;
+pub(super) const MAX_PROBLEMS: usize = 1000;
 
 /// Keys that the contract names and a later version brings.
 const LATER: [&str; 16] = [

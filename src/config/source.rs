@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::tree::{Node, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub struct Source {
 struct Written {
     root: Node,
     refused: HashSet<u32>,
+    /// For each list that lost elements, where in the file those that were kept are.
+    kept: HashMap<u32, Vec<usize>>,
 }
 
 /// Where a key path leads.
@@ -39,7 +41,11 @@ impl Source {
 
     /// A file that was read; `refused` are the nodes that did not get into the `Config`.
     pub(super) fn with_tree(file: PathBuf, root: Node, refused: HashSet<u32>) -> Self {
-        Source { file, written: Some(Arc::new(Written { root, refused })) }
+        let mut kept = HashMap::new();
+        if !refused.is_empty() {
+            note_kept(&root, &refused, &mut kept);
+        }
+        Source { file, written: Some(Arc::new(Written { root, refused, kept })) }
     }
 
     /// The file itself.
@@ -100,7 +106,7 @@ impl Source {
         let (mut shown, mut rest) = (String::new(), path);
         while !rest.is_empty() {
             let step = match &node.value {
-                Value::List(items) => written.item(items, rest),
+                Value::List(items) => written.item(node, items, rest),
                 Value::Map(_) => written.entry(node, rest),
                 _ => None,
             };
@@ -116,6 +122,20 @@ impl Source {
     }
 }
 
+fn note_kept(node: &Node, refused: &HashSet<u32>, kept: &mut HashMap<u32, Vec<usize>>) {
+    match &node.value {
+        Value::List(items) => {
+            if items.iter().any(|item| refused.contains(&item.id)) {
+                let left = items.iter().enumerate().filter(|(_, item)| !refused.contains(&item.id));
+                kept.insert(node.id, left.map(|(index, _)| index).collect());
+            }
+            items.iter().for_each(|item| note_kept(item, refused, kept));
+        }
+        Value::Map(entries) => entries.iter().for_each(|entry| note_kept(&entry.value, refused, kept)),
+        _ => {}
+    }
+}
+
 /// One step into the tree.
 struct Step<'a, 'p> {
     node: &'a Node,
@@ -126,11 +146,14 @@ struct Step<'a, 'p> {
 
 impl Written {
     /// `[2]…`: the third element that was not refused.
-    fn item<'a, 'p>(&self, items: &'a [Node], path: &'p str) -> Option<Step<'a, 'p>> {
+    fn item<'a, 'p>(&self, list: &Node, items: &'a [Node], path: &'p str) -> Option<Step<'a, 'p>> {
         let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
         let index: usize = index.parse().ok()?;
-        let mut kept = items.iter().enumerate().filter(|(_, item)| !self.refused.contains(&item.id));
-        let (written, node) = kept.nth(index)?;
+        let written = match self.kept.get(&list.id) {
+            Some(kept) => *kept.get(index)?,
+            None => index,
+        };
+        let node = items.get(written)?;
         Some(Step { node, line: node.line, shown: format!("[{written}]"), rest })
     }
 
@@ -150,5 +173,26 @@ impl Written {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::load_text;
+    use std::path::Path;
+
+    #[test]
+    fn paths_count_what_is_left_and_name_what_was_written() {
+        let text = "routes:\n  - bad: 1\n    respond: 7\n  -\n  - respond: {}\n    hosts:\n      - a.test\nupstreams:\n  a.b: { endpoints: [127.0.0.1:1] }\n";
+        let source = load_text(Path::new("dir/x.yaml"), text).source;
+        // The second route of the file was refused, the third is the second of the configuration.
+        let problem = source.problem("routes[1].hosts[0]", "wrong");
+        assert_eq!((problem.path.as_str(), problem.line), ("routes[2].hosts[0]", Some(7)));
+        assert_eq!(source.problem("routes[1].access.deny", "missing").line, Some(5));
+        assert_eq!(source.line("upstreams.a.b.endpoints[0]"), Some(9));
+        assert_eq!(source.line("nowhere"), None);
+        assert!(source.is_written("routes[0].bad") && source.is_refused("routes[0]"));
+        assert_eq!(source.resolve(Path::new("certs/a.pem")), Path::new("dir/certs/a.pem"));
+        assert_eq!(source.without_lines().line("routes"), None);
     }
 }

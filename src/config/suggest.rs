@@ -18,7 +18,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// The hint for an unknown word: the nearest candidate, or all of them when they are few.
-pub fn hint<'a>(word: &str, candidates: &[&'a str]) -> Option<String> {
+pub fn hint(word: &str, candidates: &[&str]) -> Option<String> {
     match nearest(word, candidates.iter().copied()) {
         Some(candidate) => Some(format!("did you mean `{candidate}`?")),
         None if candidates.is_empty() => None,

@@ -9,6 +9,7 @@ mod syntax;
 use super::access::{AccessConfig, CidrEntry};
 use super::error::{ValueError, quoted};
 use super::listener::ListenerTls;
+use super::record::MAX_PROBLEMS;
 use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -50,9 +51,17 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn refuse(&mut self, path: impl Into<String>, error: ValueError) {
+        if self.is_full() {
+            return;
+        }
         let mut problem = self.source.problem(path, error.reason);
         problem.hint = error.hint;
         self.problems.push(problem);
+    }
+
+    /// Whether enough problems are listed: more would bury the first, and cost time without bound.
+    fn is_full(&self) -> bool {
+        self.problems.0.len() >= MAX_PROBLEMS
     }
 
     fn require(&mut self, path: impl Into<String>, result: Result<(), ValueError>) {

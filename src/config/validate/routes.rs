@@ -155,7 +155,10 @@ impl Check<'_> {
 
     fn upstream_name(&mut self, config: &Config, name: &str, path: &str) {
         // One that was written but refused has its own problem.
-        if config.upstreams.contains_key(name) || self.source.is_written(&format!("upstreams.{name}")) {
+        if self.is_full()
+            || config.upstreams.contains_key(name)
+            || self.source.is_written(&format!("upstreams.{name}"))
+        {
             return;
         }
         let error = ValueError::new(format!("no upstream is named {}", quoted(name)));
