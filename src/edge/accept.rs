@@ -4,6 +4,7 @@ use super::connection::{Connection, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
 use super::listener::Listener;
+use super::share::{Share, ShareGuard};
 use super::socket::Socket;
 use super::stream::{Digests, EdgeStream, Refusal, Transport};
 use crate::config::ListenerTls;
@@ -28,6 +29,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// Pause after accept fails for want of descriptors or memory: it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// A worker with more than its share of the connections lets the others accept for this long.
+const SHARE_PAUSE: Duration = Duration::from_millis(1);
+
 /// What the accept loops of one worker share.
 pub struct Door<A> {
     /// Serves what comes in.
@@ -38,6 +42,8 @@ pub struct Door<A> {
     pub metrics: Arc<Metrics>,
     /// Counts open connections of the process.
     pub drain: Arc<Drain>,
+    /// Counts open connections of this worker, against those of the process.
+    pub share: Share,
 }
 
 impl<A: ServerApp + Send + Sync + 'static> Door<A> {
@@ -57,7 +63,15 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
                 Ok((stream, peer)) => {
                     let (door, listener, shutdown) =
                         (Arc::clone(&self), Arc::clone(&listener), shutdown.clone());
-                    tokio::spawn(async move { door.serve(listener, stream, peer, shutdown).await });
+                    // Counted here and not in the task, which has not run when the next one is accepted.
+                    let open = Open::new(&listener, &self.drain, &self.share);
+                    tokio::spawn(async move {
+                        door.serve(listener, stream, peer, shutdown).await;
+                        drop(open);
+                    });
+                    if self.share.is_exceeded(self.drain.open()) {
+                        tokio::time::sleep(SHARE_PAUSE).await;
+                    }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -75,7 +89,6 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
         peer: SocketAddr,
         shutdown: ShutdownWatch,
     ) {
-        let _open = Open::new(&listener, &self.drain);
         let limits = self.snapshots.load().limits;
         let peer = canonical_peer(peer);
         match self.open(&listener, Socket::new(stream), &limits, shutdown.clone()).await {
@@ -194,12 +207,13 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
 struct Open {
     listener: Arc<Listener>,
     _drain: DrainGuard,
+    _share: ShareGuard,
 }
 
 impl Open {
-    fn new(listener: &Arc<Listener>, drain: &Arc<Drain>) -> Self {
+    fn new(listener: &Arc<Listener>, drain: &Arc<Drain>, share: &Share) -> Self {
         listener.metrics.open().inc();
-        Open { listener: Arc::clone(listener), _drain: drain.enter() }
+        Open { listener: Arc::clone(listener), _drain: drain.enter(), _share: share.enter() }
     }
 }
 

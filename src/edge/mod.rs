@@ -12,6 +12,7 @@ pub mod connection;
 pub mod deadline;
 pub mod drain;
 pub mod listener;
+pub mod share;
 pub mod socket;
 pub mod stream;
 pub mod worker;

@@ -14,6 +14,7 @@ use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::Drain;
 use crate::edge::listener::{BindError, BoundListener};
+use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
 use crate::proxy::{application, gateway::Gateway};
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
@@ -138,10 +139,11 @@ impl Process {
         let conf = Arc::new(self.engine_conf());
         let snapshot = self.store.pin();
         // Only the workers' duplicates outlive this, so that a port closes with the last of them.
-        for number in 0..snapshot.config.workers.resolve() {
+        let workers = snapshot.config.workers.resolve();
+        for number in 0..workers {
             let sockets = listeners.iter().map(BoundListener::duplicate).collect::<io::Result<Vec<_>>>();
             let sockets = sockets.map_err(|error| system("share a listening socket", error))?;
-            let door = self.door(application::new(&conf, self.gateway(), &snapshot.limits));
+            let door = self.door(application::new(&conf, self.gateway(), &snapshot.limits), workers);
             let events = Arc::new(Ready(Arc::clone(&self.readiness)));
             let name = format!("worker {number}");
             server.add_service(Worker::new(name, door, sockets, leaving.clone(), events));
@@ -157,12 +159,13 @@ impl Process {
         }
     }
 
-    fn door<A>(&self, app: A) -> Door<A> {
+    fn door<A>(&self, app: A, workers: usize) -> Door<A> {
         Door {
             app: Arc::new(app),
             snapshots: Arc::clone(&self.store),
             metrics: Arc::clone(&self.shared.metrics),
             drain: Arc::clone(&self.drain),
+            share: Share::new(workers),
         }
     }
 
