@@ -3,6 +3,8 @@
 use super::connection::{Connection, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
+use super::http;
+use super::idle::{Wait, Waited, Waiting};
 use super::listener::Listener;
 use super::share::{Share, ShareGuard};
 use super::socket::Socket;
@@ -10,7 +12,7 @@ use super::stream::{Digests, EdgeStream, Refusal, Transport};
 use crate::config::ListenerTls;
 use crate::snapshot::{Limits, SnapshotStore};
 use crate::telemetry::metrics::Metrics;
-use pingora_core::apps::ServerApp;
+use pingora_core::apps::HttpServerApp;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::tls::SslDigest;
 use pingora_core::protocols::{ALPN, SocketDigest};
@@ -44,9 +46,11 @@ pub struct Door<A> {
     pub drain: Arc<Drain>,
     /// Counts open connections of this worker, against those of the process.
     pub share: Share,
+    /// The connections of this worker.
+    pub waiting: Arc<Waiting>,
 }
 
-impl<A: ServerApp + Send + Sync + 'static> Door<A> {
+impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
     /// Accepts until `shutdown` turns true; connections go on by themselves.
     pub async fn accept_loop(
         self: Arc<Self>,
@@ -91,13 +95,11 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
     ) {
         let limits = self.snapshots.load().limits;
         let peer = canonical_peer(peer);
-        match self.open(&listener, Socket::new(stream), &limits, shutdown.clone()).await {
+        let mut wait = self.waiting.enter();
+        match self.open(&listener, Socket::new(stream), &limits, &mut wait).await {
             Ok(Some((transport, tls))) => {
                 let stream = self.wrap(listener, transport, tls, peer, &limits);
-                let mut next = self.app.process_new(Box::new(stream), &shutdown).await;
-                while let Some(stream) = next {
-                    next = self.app.process_new(stream, &shutdown).await;
-                }
+                http::serve(&self.app, stream, wait, &self.snapshots, &shutdown).await;
             }
             Ok(None) => {}
             Err(reason) => {
@@ -113,20 +115,15 @@ impl<A: ServerApp + Send + Sync + 'static> Door<A> {
         listener: &Listener,
         mut socket: Socket,
         limits: &Limits,
-        mut shutdown: ShutdownWatch,
+        wait: &mut Wait,
     ) -> Result<Option<(Transport, Option<TlsInfo>)>, &'static str> {
         if listener.tls == ListenerTls::Off {
             return Ok(Some((Transport::Plain(socket), None)));
         }
-        let first = tokio::select! {
-            first = timeout(limits.idle_timeout, socket.first_byte()) => first,
-            // A client that has not begun to speak does not hold up a process that leaves.
-            _ = shutdown.wait_for(|leaving| *leaving) => return Ok(None),
-        };
-        let first = match first {
-            Ok(Ok(Some(first))) => first,
-            Ok(Ok(None) | Err(_)) => return Ok(None),
-            Err(_) => return Err("silent"),
+        let first = match wait.next_byte(&mut socket, limits.idle_timeout).await {
+            Waited::Spoken(first) => first,
+            Waited::Closed | Waited::Leaving => return Ok(None),
+            Waited::Silent => return Err("silent"),
         };
         if first != TLS_HANDSHAKE {
             return match listener.tls {

@@ -25,7 +25,11 @@ pub struct Connection {
     phase: AtomicU8,
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
+    consumed: AtomicU64,
 }
+
+/// Stands for a number of consumed bytes that is not known.
+const UNKNOWN: u64 = u64::MAX;
 
 /// What the handshake settled.
 #[derive(Debug, Clone)]
@@ -65,6 +69,7 @@ impl Connection {
             phase: AtomicU8::new(phase as u8),
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
+            consumed: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +97,19 @@ impl Connection {
         if self.phase() == Phase::Exchange {
             self.set_phase(Phase::Head);
         }
+    }
+
+    /// `bytes` of what the stream gave belonged to a request; `None`: how many is not known, because
+    /// chunked framing (RFC 9112 section 7.1) is not part of what is counted.
+    pub fn consumed(&self, bytes: Option<u64>) {
+        let before = self.consumed.load(Relaxed);
+        let after = bytes.and_then(|bytes| before.checked_add(bytes)).unwrap_or(UNKNOWN);
+        self.consumed.store(after, Relaxed);
+    }
+
+    /// Whether requests account for all of the `handed` bytes the stream gave.
+    pub fn has_consumed(&self, handed: u64) -> bool {
+        self.consumed.load(Relaxed) == handed
     }
 
     /// The connection was upgraded: from now on it may be silent for `idle`.

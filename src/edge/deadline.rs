@@ -5,11 +5,12 @@
 //! has begun makes the reader wait.
 
 use super::connection::{Connection, Phase};
+use super::silence::Silence;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
 /// Which deadline passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,20 +27,20 @@ pub struct Deadline {
     header_timeout: Duration,
     heads: u32,
     begun: bool,
-    active: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
+    head: Option<Pin<Box<Sleep>>>,
+    tunnel: Option<Silence>,
 }
 
 impl Deadline {
     /// `header_timeout` is for a whole header block, from its first byte.
     pub fn new(header_timeout: Duration) -> Self {
-        Deadline { header_timeout, heads: 0, begun: false, active: None, timer: None }
+        Deadline { header_timeout, heads: 0, begun: false, head: None, tunnel: None }
     }
 
     /// Notes that bytes went out: a tunnel is not silent.
-    pub fn wrote(&mut self, connection: &Connection) {
-        if connection.phase() == Phase::Tunnel {
-            self.active = Some(Instant::now());
+    pub fn wrote(&mut self) {
+        if let Some(silence) = &mut self.tunnel {
+            silence.broken();
         }
     }
 
@@ -55,7 +56,7 @@ impl Deadline {
             Phase::Head => self.check_head(connection.heads(), read, cx),
             Phase::Tunnel => self.check_tunnel(connection.tunnel_idle(), read, cx),
             Phase::Exchange | Phase::Multiplexed => {
-                self.timer = None;
+                self.head = None;
                 None
             }
         }
@@ -63,33 +64,26 @@ impl Deadline {
 
     fn check_head(&mut self, heads: u32, read: Poll<usize>, cx: &mut Context<'_>) -> Option<Expired> {
         if self.heads != heads {
-            (self.heads, self.begun, self.timer) = (heads, false, None);
+            (self.heads, self.begun, self.head) = (heads, false, None);
         }
         match read {
             Poll::Ready(0) => return None,
             Poll::Ready(_) => self.begun = true,
             Poll::Pending => {}
         }
-        if self.timer.is_none() && (read.is_ready() || !self.begun) {
+        if self.head.is_none() && (read.is_ready() || !self.begun) {
             return None;
         }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.header_timeout)));
+        let timer = self.head.get_or_insert_with(|| Box::pin(sleep(self.header_timeout)));
         timer.as_mut().poll(cx).is_ready().then_some(Expired::Head)
     }
 
     fn check_tunnel(&mut self, idle: Duration, read: Poll<usize>, cx: &mut Context<'_>) -> Option<Expired> {
+        let silence = self.tunnel.get_or_insert_with(Silence::new);
         if read.is_ready() {
-            self.active = Some(Instant::now());
+            silence.broken();
             return None;
         }
-        let active = *self.active.get_or_insert_with(Instant::now);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(active + idle)));
-        while timer.as_mut().poll(cx).is_ready() {
-            if active.elapsed() >= idle {
-                return Some(Expired::Tunnel);
-            }
-            timer.as_mut().reset(active + idle);
-        }
-        None
+        silence.poll_exceeded(idle, cx).is_ready().then_some(Expired::Tunnel)
     }
 }

@@ -3,7 +3,8 @@
 //! Each address is bound once ([`listener`]); every worker gets its own duplicate of the socket and
 //! runs its own accept loops ([`worker`]), so a connection lives and dies on one thread. A
 //! connection is told apart by its first byte, handshaken with the certificates of the serving
-//! snapshot ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application.
+//! snapshot ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one
+//! request at a time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
 //! nothing of HTTP but the deadline of a header block.
 
@@ -11,8 +12,11 @@ pub mod accept;
 pub mod connection;
 pub mod deadline;
 pub mod drain;
+pub mod http;
+pub mod idle;
 pub mod listener;
 pub mod share;
+pub mod silence;
 pub mod socket;
 pub mod stream;
 pub mod worker;

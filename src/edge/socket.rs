@@ -48,12 +48,9 @@ impl Socket {
     }
 
     /// The first byte the peer sends, without consuming it; `None` when it closes before.
-    ///
-    /// # Errors
-    /// Those of reading the socket.
-    pub async fn first_byte(&mut self) -> io::Result<Option<u8>> {
-        std::future::poll_fn(|cx| self.poll_fill(cx)).await?;
-        Ok(self.ahead.get(self.taken).copied())
+    pub fn poll_first_byte(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        ready!(self.poll_fill(cx))?;
+        Poll::Ready(Ok(self.held().first().copied()))
     }
 
     fn held(&self) -> &[u8] {
@@ -158,11 +155,15 @@ mod tests {
         (Socket::new(listener.accept().await.expect("accept").0), client)
     }
 
+    async fn first_byte(socket: &mut Socket) -> Option<u8> {
+        std::future::poll_fn(|cx| socket.poll_first_byte(cx)).await.expect("no error")
+    }
+
     #[tokio::test]
     async fn the_first_byte_is_seen_and_not_consumed() {
         let (mut socket, mut client) = pair().await;
         client.write_all(b"hello").await.expect("write");
-        assert_eq!(socket.first_byte().await.expect("first"), Some(b'h'));
+        assert_eq!(first_byte(&mut socket).await, Some(b'h'));
         let mut all = [0; 5];
         socket.read_exact(&mut all).await.expect("read");
         assert_eq!(&all, b"hello");
@@ -172,7 +173,7 @@ mod tests {
     async fn a_peer_that_closes_has_no_first_byte() {
         let (mut socket, client) = pair().await;
         drop(client);
-        assert_eq!(socket.first_byte().await.expect("first"), None);
+        assert_eq!(first_byte(&mut socket).await, None);
     }
 
     #[tokio::test]

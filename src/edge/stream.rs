@@ -48,6 +48,8 @@ pub struct EdgeStream {
     transport: Transport,
     out: Vec<u8>,
     sent: usize,
+    /// Bytes given to the engine.
+    handed: u64,
     deadline: Deadline,
     connection: Arc<Connection>,
     refusal: Refusal,
@@ -83,7 +85,25 @@ impl EdgeStream {
         refusal: Refusal,
         deadline: Deadline,
     ) -> Self {
-        EdgeStream { transport, out: Vec::new(), sent: 0, deadline, connection, refusal, digests }
+        EdgeStream { transport, out: Vec::new(), sent: 0, handed: 0, deadline, connection, refusal, digests }
+    }
+
+    /// Whether the engine, or the TLS layer, may hold bytes of the next request already: then it
+    /// must be asked, because nothing more need come.
+    pub fn may_hold_next(&self) -> bool {
+        let pending = match &self.transport {
+            Transport::Plain(_) => false,
+            Transport::Tls(tls) => tls.ssl().pending() > 0,
+        };
+        pending || !self.connection.has_consumed(self.handed)
+    }
+
+    /// What the bytes come from.
+    pub fn socket_mut(&mut self) -> &mut Socket {
+        match &mut self.transport {
+            Transport::Plain(socket) => socket,
+            Transport::Tls(tls) => tls.get_mut(),
+        }
     }
 
     fn buffer(&mut self) -> &mut Vec<u8> {
@@ -188,6 +208,9 @@ impl AsyncRead for EdgeStream {
         let before = buf.filled().len();
         let read = this.transport.poll_read(cx, buf)?;
         let count = read.map(|()| buf.filled().len() - before);
+        if let Poll::Ready(count) = count {
+            this.handed += count as u64;
+        }
         match this.deadline.check(&this.connection, count, cx) {
             None => read.map(Ok),
             Some(Expired::Head) => Poll::Ready(Err(this.head_expired(cx))),
@@ -203,7 +226,7 @@ impl AsyncWrite for EdgeStream {
             this.refuse_malformed(buf);
             return Poll::Ready(Ok(buf.len()));
         }
-        this.deadline.wrote(&this.connection);
+        this.deadline.wrote();
         if this.out.is_empty() && buf.len() >= BUFFER {
             return this.transport.poll_write(cx, buf);
         }

@@ -4,7 +4,7 @@
 use super::accept::Door;
 use super::listener::BoundListener;
 use async_trait::async_trait;
-use pingora_core::apps::ServerApp;
+use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::Service;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl<A> Worker<A> {
 }
 
 #[async_trait]
-impl<A: ServerApp + Send + Sync + 'static> Service for Worker<A> {
+impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
     /// The engine's own shutdown watch is not used: it turns only after the drain has ended.
     async fn start_service(&mut self, _fds: Option<ListenFds>, _shutdown: ShutdownWatch, _per_fd: usize) {
         let mut loops = tokio::task::JoinSet::new();
@@ -60,8 +60,9 @@ impl<A: ServerApp + Send + Sync + 'static> Service for Worker<A> {
         self.events.up();
         while loops.join_next().await.is_some() {}
         self.events.down();
-        // Idle kept-alive connections are waiting for a head that must not come any more.
-        self.door.app.cleanup().await;
+        // Connections without a request go now, those in the middle of a head included.
+        self.door.waiting.leave();
+        ServerApp::cleanup(&*self.door.app).await;
         self.door.drain.idle().await;
     }
 

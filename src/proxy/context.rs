@@ -5,6 +5,8 @@ use super::upstream_deadline::Watch;
 use crate::edge::connection::Connection;
 use crate::snapshot::{Rejection, Route, Snapshot};
 use crate::upstream::pool::Pool;
+use http::header;
+use pingora_core::protocols::http::ServerSession;
 use prometheus::IntGauge;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -105,6 +107,14 @@ impl Exchange {
             attempt: Attempts::default(),
             _in_flight: Counted::new(in_flight),
         }
+    }
+
+    /// Tells the connection that the exchange is over and how much of it its body was.
+    pub fn end_on_connection(&self, session: &ServerSession) {
+        let Some(connection) = &self.connection else { return };
+        let chunked = session.req_header().headers.contains_key(header::TRANSFER_ENCODING);
+        connection.consumed((!chunked).then_some(session.body_bytes_read() as u64));
+        connection.exchange_complete();
     }
 
     /// `https` when the client speaks TLS to us, else `http`.

@@ -19,6 +19,9 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
     exchange.connection = Connection::of(session.digest()).cloned();
     if let Some(connection) = &exchange.connection {
         connection.head_complete();
+        if let Some(http1) = session.as_http1() {
+            connection.consumed(Some(http1.get_headers_raw_bytes().len() as u64));
+        }
         exchange.client = connection.peer.ip();
     }
     set_deadlines(session, exchange);

@@ -166,6 +166,7 @@ impl Process {
             metrics: Arc::clone(&self.shared.metrics),
             drain: Arc::clone(&self.drain),
             share: Share::new(workers),
+            waiting: Arc::default(),
         }
     }
 

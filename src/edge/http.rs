@@ -1,0 +1,57 @@
+//! The life of an HTTP connection: requests one after the other, or many at once.
+
+use super::idle::{Wait, Waited};
+use super::stream::EdgeStream;
+use crate::snapshot::SnapshotStore;
+use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ServerApp};
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::{ALPN, Shutdown, Ssl};
+use pingora_core::server::ShutdownWatch;
+use std::sync::Arc;
+
+/// Serves a connection until it ends.
+pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
+    app: &Arc<A>,
+    stream: EdgeStream,
+    wait: Wait,
+    snapshots: &SnapshotStore,
+    shutdown: &ShutdownWatch,
+) {
+    if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
+        ServerApp::process_new(app, Box::new(stream), shutdown).await;
+    } else {
+        serve_http1(app, Box::new(stream), wait, snapshots, shutdown).await;
+    }
+}
+
+/// The engine has a loop of its own; this one waits for the next request outside the engine, and
+/// takes the idle timeout of the configuration that serves at that moment.
+async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
+    app: &Arc<A>,
+    mut stream: Box<EdgeStream>,
+    mut wait: Wait,
+    snapshots: &SnapshotStore,
+    shutdown: &ShutdownWatch,
+) {
+    let mut settings = None;
+    loop {
+        let idle = snapshots.load().limits.idle_timeout;
+        if !stream.may_hold_next() {
+            match wait.next_byte(stream.socket_mut(), idle).await {
+                Waited::Spoken(_) => {}
+                Waited::Closed => return,
+                Waited::Silent | Waited::Leaving => return stream.shutdown().await,
+            }
+        }
+        let mut session = ServerSession::new_http1(stream);
+        match settings.take() {
+            Some(settings) => HttpPersistentSettings::apply_to_session(settings, &mut session),
+            None => session.set_keepalive(Some(idle.as_secs().max(1))),
+        }
+        let Some(reused) = app.process_new_http(session, shutdown).await else { return };
+        let (next, persistent) = reused.consume();
+        // It is the stream the session was made of.
+        let Ok(same) = next.into_any().downcast() else { return };
+        (stream, settings) = (same, persistent);
+    }
+}
