@@ -1,5 +1,6 @@
 //! Problems of a configuration: where, what and how to mend it. Does not know what can go wrong.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -57,6 +58,15 @@ impl Problems {
     /// Adds all of `other`.
     pub fn extend(&mut self, other: Problems) {
         self.0.extend(other.0);
+    }
+
+    /// Adds what a later look at the same configuration found, but not where something was found
+    /// already: that would be the same in other words. Then sorts.
+    pub fn complete_with(&mut self, later: Problems) {
+        let place = |problem: &Problem| (problem.file.clone(), problem.path.clone());
+        let known: HashSet<_> = self.0.iter().map(place).collect();
+        self.0.extend(later.0.into_iter().filter(|problem| !known.contains(&place(problem))));
+        self.sort();
     }
 
     /// Whether nothing is wrong.
@@ -143,5 +153,30 @@ pub(super) fn quoted(text: &str) -> String {
     match text.chars().nth(LONGEST) {
         Some(_) => format!("`{shown}…`"),
         None => format!("`{shown}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Source;
+    use super::*;
+
+    #[test]
+    fn a_later_look_adds_only_what_is_new() {
+        let source = Source::new("x.yaml");
+        let mut problems = Problems(vec![source.problem("routes[0].path", "not a path")]);
+        let later = [
+            source.problem("routes[0].path", "cannot be compiled"),
+            source.problem("certificates[0].cert", "missing"),
+        ];
+        problems.complete_with(Problems(later.to_vec()));
+        let reasons: Vec<&str> = problems.0.iter().map(|problem| problem.reason.as_str()).collect();
+        assert_eq!(reasons, ["not a path", "missing"]);
+    }
+
+    #[test]
+    fn quoted_text_is_escaped_and_cut() {
+        assert_eq!(quoted("a\n\u{202e}\"b\""), "`a\\n\\u{202e}\"b\"`");
+        assert!(quoted(&"x".repeat(500)).len() < 70);
     }
 }

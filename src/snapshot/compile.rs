@@ -39,7 +39,9 @@ pub fn prepare(
         None => load::embedded(),
     };
     // Compiling what could be read finds the problems of files it names in the same run.
-    let snapshot = config.and_then(|config| compile(config, source, shared, previous, &mut problems));
+    let mut found = Problems::default();
+    let snapshot = config.and_then(|config| compile(config, source, shared, previous, &mut found));
+    problems.complete_with(found);
     match snapshot {
         Some(snapshot) if problems.is_empty() => Ok(snapshot),
         _ => Err(problems),
