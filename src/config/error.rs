@@ -61,11 +61,18 @@ impl Problems {
     }
 
     /// Adds what a later look at the same configuration found, but not where something was found
-    /// already: that would be the same in other words. Then sorts.
+    /// already, at the place or in it: that would be the same in other words, or a consequence.
+    /// Then sorts.
     pub fn complete_with(&mut self, later: Problems) {
-        let place = |problem: &Problem| (problem.file.clone(), problem.path.clone());
-        let known: HashSet<_> = self.0.iter().map(place).collect();
-        self.0.extend(later.0.into_iter().filter(|problem| !known.contains(&place(problem))));
+        let mut known: HashSet<(PathBuf, String)> = HashSet::new();
+        for problem in &self.0 {
+            let ends = problem.path.match_indices(['.', '[']).map(|(end, _)| end);
+            for part in ends.chain([problem.path.len()]).filter_map(|end| problem.path.get(..end)) {
+                known.insert((problem.file.clone(), part.to_owned()));
+            }
+        }
+        let is_new = |problem: &Problem| !known.contains(&(problem.file.clone(), problem.path.clone()));
+        self.0.extend(later.0.into_iter().filter(is_new));
         self.sort();
     }
 
@@ -167,11 +174,13 @@ mod tests {
         let mut problems = Problems(vec![source.problem("routes[0].path", "not a path")]);
         let later = [
             source.problem("routes[0].path", "cannot be compiled"),
+            source.problem("routes[0]", "takes every request"),
+            source.problem("routes[0].hosts", "new"),
             source.problem("certificates[0].cert", "missing"),
         ];
         problems.complete_with(Problems(later.to_vec()));
         let reasons: Vec<&str> = problems.0.iter().map(|problem| problem.reason.as_str()).collect();
-        assert_eq!(reasons, ["not a path", "missing"]);
+        assert_eq!(reasons, ["not a path", "new", "missing"]);
     }
 
     #[test]

@@ -100,6 +100,22 @@ impl Source {
         })
     }
 
+    /// Whether anything in the value at this key path was refused: it is less than what was written.
+    pub fn lost_parts(&self, path: &str) -> bool {
+        fn lost(node: &Node, refused: &HashSet<u32>) -> bool {
+            match &node.value {
+                _ if refused.contains(&node.id) => true,
+                Value::List(items) => items.iter().any(|item| lost(item, refused)),
+                Value::Map(entries) => entries.iter().any(|entry| lost(&entry.value, refused)),
+                _ => false,
+            }
+        }
+        let Some(written) = self.written.as_ref().filter(|written| !written.refused.is_empty()) else {
+            return false;
+        };
+        self.locate(path).and_then(|place| place.node).is_some_and(|node| lost(node, &written.refused))
+    }
+
     fn locate(&self, path: &str) -> Option<Place<'_>> {
         let written = self.written.as_ref()?;
         let (mut node, mut line) = (&written.root, None);
@@ -192,6 +208,7 @@ mod tests {
         assert_eq!(source.line("upstreams.a.b.endpoints[0]"), Some(9));
         assert_eq!(source.line("nowhere"), None);
         assert!(source.is_written("routes[0].bad") && source.is_refused("routes[0]"));
+        assert!(source.lost_parts("routes[0]") && !source.lost_parts("routes[1]"));
         assert_eq!(source.resolve(Path::new("certs/a.pem")), Path::new("dir/certs/a.pem"));
         assert_eq!(source.without_lines().line("routes"), None);
     }

@@ -212,7 +212,9 @@ impl Compiler<'_> {
             rules.push(Rule::compile(config, client, Arc::clone(route), self.source, &path, problems));
         }
         let (router, shadowed) = Router::build(rules);
-        for pair in shadowed {
+        // A route that lost a predicate seems to take more than was written.
+        let whole = |route: usize| !self.source.lost_parts(&format!("routes[{route}]"));
+        for pair in shadowed.iter().filter(|pair| whole(pair.by) && whole(pair.route)) {
             problems.push(self.shadowed(pair.route, pair.by));
         }
         Some(router)
@@ -233,9 +235,10 @@ impl Compiler<'_> {
     }
 
     fn shadowed(&self, route: usize, by: usize) -> Problem {
+        let by = self.source.problem(format!("routes[{by}]"), "").path;
         let mut problem = self.source.problem(
             format!("routes[{route}]"),
-            format!("can never be reached: routes[{by}] takes every request it would take"),
+            format!("can never be reached: {by} takes every request it would take"),
         );
         problem.hint = Some("remove one of them, or tell them apart by a predicate".to_owned());
         problem
