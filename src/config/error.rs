@@ -45,6 +45,9 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Most problems listed: more would bury the first, and cost time without bound.
+pub(super) const MAX_PROBLEMS: usize = 1000;
+
 /// Everything wrong with a configuration; one line each when displayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
@@ -81,8 +84,27 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// Puts them in file order, those without a line first; call it before showing them.
+    /// Puts them in file order, those without a line first, and keeps the first 1,000, saying so; call
+    /// it before showing them.
     pub fn sort(&mut self) {
+        self.order();
+        if self.0.len() <= MAX_PROBLEMS {
+            return;
+        }
+        self.0.truncate(MAX_PROBLEMS);
+        let notice = self.0.first().map(|first| Problem {
+            file: first.file.clone(),
+            line: None,
+            path: String::new(),
+            reason: format!("more than {MAX_PROBLEMS} problems, these are the first"),
+            hint: None,
+        });
+        self.0.retain(|problem| Some(problem) != notice.as_ref());
+        self.0.extend(notice);
+        self.order();
+    }
+
+    fn order(&mut self) {
         self.0.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     }
 }

@@ -2,7 +2,7 @@
 //! can go on without it. Does not know how values are read.
 
 use super::Problem;
-use super::error::{HINT_MARK, quoted};
+use super::error::{HINT_MARK, MAX_PROBLEMS, quoted};
 use super::suggest;
 use super::tree::{Node, Value};
 use serde::de;
@@ -13,9 +13,6 @@ use std::path::PathBuf;
 
 /// The text of an error whose problem was recorded: reading may go on after it.
 pub(super) const RECORDED: &str = "recorded";
-
-/// Most problems listed for one file; reading ends there.
-pub(super) const MAX_PROBLEMS: usize = 1000;
 
 /// Keys that the contract names and a later version brings.
 const LATER: [&str; 16] = [
@@ -189,17 +186,7 @@ impl Reading {
     pub(super) fn push(&self, line: u32, at: &At<'_>, reason: String, hint: Option<String>) -> Fault {
         let mut problems = self.problems.borrow_mut();
         let line = usize::try_from(line).ok().filter(|line| *line > 0);
-        if problems.len() >= MAX_PROBLEMS {
-            if problems.len() == MAX_PROBLEMS {
-                let reason = format!("more than {MAX_PROBLEMS} problems, the rest is not listed");
-                problems.push(Problem {
-                    file: self.file.clone(),
-                    line,
-                    path: String::new(),
-                    reason,
-                    hint: None,
-                });
-            }
+        if problems.len() > MAX_PROBLEMS {
             return Fault::Full;
         }
         problems.push(Problem { file: self.file.clone(), line, path: at.to_string(), reason, hint });

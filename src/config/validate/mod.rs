@@ -7,9 +7,8 @@ mod routes;
 mod syntax;
 
 use super::access::{AccessConfig, CidrEntry};
-use super::error::{ValueError, quoted};
+use super::error::{MAX_PROBLEMS, ValueError, quoted};
 use super::listener::ListenerTls;
-use super::record::MAX_PROBLEMS;
 use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -61,7 +60,7 @@ impl Check<'_> {
 
     /// Whether enough problems are listed: more would bury the first, and cost time without bound.
     fn is_full(&self) -> bool {
-        self.problems.0.len() >= MAX_PROBLEMS
+        self.problems.0.len() > MAX_PROBLEMS
     }
 
     fn require(&mut self, path: impl Into<String>, result: Result<(), ValueError>) {
