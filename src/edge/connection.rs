@@ -3,13 +3,15 @@
 //! It reaches the request path through the engine's connection digest, for HTTP/1 and HTTP/2 alike.
 
 use super::listener::Listener;
+use super::stream::EdgeStream;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use pingora::http::ResponseHeader;
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// One accepted connection.
@@ -26,6 +28,8 @@ pub struct Connection {
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
     consumed: AtomicU64,
+    keep: AtomicBool,
+    kept: Mutex<Option<Box<EdgeStream>>>,
 }
 
 /// Stands for a number of consumed bytes that is not known.
@@ -70,6 +74,8 @@ impl Connection {
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
+            keep: AtomicBool::new(false),
+            kept: Mutex::new(None),
         }
     }
 
@@ -110,6 +116,27 @@ impl Connection {
     /// Whether requests account for all of the `handed` bytes the stream gave.
     pub fn has_consumed(&self, handed: u64) -> bool {
         self.consumed.load(Relaxed) == handed
+    }
+
+    /// Whether the connection is to be kept though the engine, after a failed exchange, is about to
+    /// drop it: the client was answered in full and nothing of its request is unread.
+    pub fn keep(&self, keep: bool) {
+        self.keep.store(keep, Relaxed);
+    }
+
+    /// Takes the stream the engine dropped, if it was to be kept.
+    pub fn take_kept(&self) -> Option<Box<EdgeStream>> {
+        self.kept.lock().take()
+    }
+
+    /// Whether a dropped stream is to be given back through [`Connection::give_back`]; asks once.
+    pub(super) fn wants_back(&self) -> bool {
+        self.keep.load(Relaxed) && self.keep.swap(false, Relaxed)
+    }
+
+    /// Holds a stream for [`Connection::take_kept`], which must follow: the stream holds this.
+    pub(super) fn give_back(&self, stream: Box<EdgeStream>) {
+        *self.kept.lock() = Some(stream);
     }
 
     /// The connection was upgraded: from now on it may be silent for `idle`.

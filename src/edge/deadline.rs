@@ -79,7 +79,7 @@ impl Deadline {
     }
 
     fn check_tunnel(&mut self, idle: Duration, read: Poll<usize>, cx: &mut Context<'_>) -> Option<Expired> {
-        let silence = self.tunnel.get_or_insert_with(Silence::new);
+        let silence = self.tunnel.get_or_insert_with(Silence::default);
         if read.is_ready() {
             silence.broken();
             return None;

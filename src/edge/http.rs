@@ -24,8 +24,9 @@ pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
     }
 }
 
-/// The engine has a loop of its own; this one waits for the next request outside the engine, and
-/// takes the idle timeout of the configuration that serves at that moment.
+/// The engine has a loop of its own; this one waits for the next request outside the engine, takes
+/// the idle timeout of the configuration that serves at that moment, and keeps a connection whose
+/// last exchange failed if its client was answered in full.
 async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
     app: &Arc<A>,
     mut stream: Box<EdgeStream>,
@@ -33,6 +34,7 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
     snapshots: &SnapshotStore,
     shutdown: &ShutdownWatch,
 ) {
+    let connection = stream.connection();
     let mut settings = None;
     loop {
         let idle = snapshots.load().limits.idle_timeout;
@@ -48,10 +50,18 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
             Some(settings) => HttpPersistentSettings::apply_to_session(settings, &mut session),
             None => session.set_keepalive(Some(idle.as_secs().max(1))),
         }
-        let Some(reused) = app.process_new_http(session, shutdown).await else { return };
-        let (next, persistent) = reused.consume();
-        // It is the stream the session was made of.
-        let Ok(same) = next.into_any().downcast() else { return };
-        (stream, settings) = (same, persistent);
+        match app.process_new_http(session, shutdown).await {
+            Some(reused) => {
+                let (next, persistent) = reused.consume();
+                // It is the stream the session was made of.
+                let Ok(same) = next.into_any().downcast() else { return };
+                (stream, settings) = (same, persistent);
+            }
+            // What the engine has read beyond the failed exchange went with it.
+            None => match connection.take_kept() {
+                Some(kept) if !kept.may_hold_next() => stream = kept,
+                _ => return,
+            },
+        }
     }
 }

@@ -49,7 +49,7 @@ impl Waiting {
     pub fn enter(self: &Arc<Self>) -> Wait {
         let waker = Arc::new(AtomicWaker::new());
         let key = self.wakers.lock().insert(Arc::clone(&waker));
-        Wait { waiting: Arc::clone(self), key, waker, silence: Silence::new() }
+        Wait { waiting: Arc::clone(self), key, waker, silence: Silence::default() }
     }
 
     /// Ends every wait, now and from now on.

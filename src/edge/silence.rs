@@ -16,12 +16,14 @@ pub struct Silence {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
+impl Default for Silence {
     /// Silent from now on.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Silence { since: Instant::now(), timer: None }
     }
+}
 
+impl Silence {
     /// A sign of life.
     pub fn broken(&mut self) {
         self.since = Instant::now();
@@ -50,7 +52,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_is_exceeded_after_its_limit() {
-        let mut silence = Silence::new();
+        let mut silence = Silence::default();
         let begun = Instant::now();
         poll_fn(|cx| silence.poll_exceeded(LIMIT, cx)).await;
         assert!(begun.elapsed() >= LIMIT);
@@ -58,7 +60,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sign_of_life_begins_it_anew() {
-        let mut silence = Silence::new();
+        let mut silence = Silence::default();
         let begun = Instant::now();
         assert!(poll_fn(|cx| Poll::Ready(silence.poll_exceeded(LIMIT, cx))).await.is_pending());
         while begun.elapsed() < LIMIT / 2 {

@@ -21,9 +21,11 @@ use pingora_core::tls::tokio_ssl::SslStream;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// One TLS record's plaintext (RFC 8446 section 5.1).
@@ -45,7 +47,7 @@ pub enum Transport {
 
 /// See the module documentation.
 pub struct EdgeStream {
-    transport: Transport,
+    transport: ManuallyDrop<Transport>,
     out: Vec<u8>,
     sent: usize,
     /// Bytes given to the engine.
@@ -57,6 +59,7 @@ pub struct EdgeStream {
 }
 
 /// What the engine asks a stream about.
+#[derive(Clone)]
 pub struct Digests {
     /// Carries the [`Connection`].
     pub proxy: Arc<ProxyDigest>,
@@ -69,6 +72,7 @@ pub struct Digests {
 }
 
 /// Where the answers come from that the stream gives by itself.
+#[derive(Clone)]
 pub struct Refusal {
     /// For the pages.
     pub snapshots: Arc<SnapshotStore>,
@@ -85,22 +89,28 @@ impl EdgeStream {
         refusal: Refusal,
         deadline: Deadline,
     ) -> Self {
+        let transport = ManuallyDrop::new(transport);
         EdgeStream { transport, out: Vec::new(), sent: 0, handed: 0, deadline, connection, refusal, digests }
     }
 
     /// Whether the engine, or the TLS layer, may hold bytes of the next request already: then it
     /// must be asked, because nothing more need come.
     pub fn may_hold_next(&self) -> bool {
-        let pending = match &self.transport {
+        let pending = match &*self.transport {
             Transport::Plain(_) => false,
             Transport::Tls(tls) => tls.ssl().pending() > 0,
         };
         pending || !self.connection.has_consumed(self.handed)
     }
 
+    /// What is known of the connection.
+    pub fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+
     /// What the bytes come from.
     pub fn socket_mut(&mut self) -> &mut Socket {
-        match &mut self.transport {
+        match &mut *self.transport {
             Transport::Plain(socket) => socket,
             Transport::Tls(tls) => tls.get_mut(),
         }
@@ -257,6 +267,28 @@ impl EdgeStream {
     }
 }
 
+/// The engine drops the stream after an exchange that failed, whatever the client was told. One that
+/// was answered in full and is to be kept finds its way back here.
+impl Drop for EdgeStream {
+    fn drop(&mut self) {
+        // SAFETY: taken once, and nothing of this value is used after its drop.
+        let transport = unsafe { ManuallyDrop::take(&mut self.transport) };
+        if self.connection.wants_back() {
+            let kept = EdgeStream {
+                transport: ManuallyDrop::new(transport),
+                out: std::mem::take(&mut self.out),
+                deadline: std::mem::replace(&mut self.deadline, Deadline::new(Duration::ZERO)),
+                connection: Arc::clone(&self.connection),
+                refusal: self.refusal.clone(),
+                digests: self.digests.clone(),
+                sent: self.sent,
+                handed: self.handed,
+            };
+            self.connection.give_back(Box::new(kept));
+        }
+    }
+}
+
 impl fmt::Debug for EdgeStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EdgeStream").field("peer", &self.connection.peer).finish_non_exhaustive()
@@ -280,7 +312,7 @@ impl UniqueID for EdgeStream {
 
 impl Ssl for EdgeStream {
     fn get_ssl(&self) -> Option<&TlsRef> {
-        match &self.transport {
+        match &*self.transport {
             Transport::Plain(_) => None,
             Transport::Tls(tls) => Some(tls.ssl()),
         }

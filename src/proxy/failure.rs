@@ -3,6 +3,7 @@
 use super::answer;
 use super::context::Exchange;
 use crate::snapshot::Rejection;
+use http::header;
 use pingora::{Error, ErrorSource, ErrorType};
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
@@ -25,20 +26,34 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
 
 /// Answers with the page of a rejection, unless a response has begun or the client is gone.
 ///
-/// The engine closes the connection after a failed exchange whatever is said here, so the answer
-/// says so too.
+/// The engine drops the stream after a failed exchange; the door takes it back where the client can
+/// go on with it, and the answer says which.
 pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
     if rejection == Rejection::ClientClosed || session.response_written().is_some() {
         return;
     }
-    session.set_keepalive(None);
+    let keep = can_be_kept(session);
+    if !keep {
+        session.set_keepalive(None);
+    }
     let snapshot = Arc::clone(&exchange.snapshot);
     let page = snapshot.pages.page(rejection, &session.req_header().headers);
     if let Err(error) = answer::send_page(page, session, exchange).await {
         log::debug!("the client could not be told of {}: {error}", rejection.reason());
-        return;
+    } else if !keep {
+        answer::linger(session).await;
+    } else if let Some(connection) = &exchange.connection {
+        connection.keep(true);
     }
-    answer::linger(session).await;
+}
+
+/// Whether the next request can follow: all of this one was read, and its end is known for sure.
+fn can_be_kept(session: &mut ServerSession) -> bool {
+    session.as_http1().is_some()
+        && session.get_keepalive().is_some()
+        && session.is_body_done()
+        && !session.req_header().headers.contains_key(header::TRANSFER_ENCODING)
+        && !session.req_header().headers.contains_key(header::UPGRADE)
 }
 
 fn downstream(etype: &ErrorType) -> Rejection {

@@ -36,14 +36,13 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
 
 fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     let limits = &exchange.snapshot.limits;
-    if session.get_keepalive().is_some() {
+    let heads = exchange.connection.as_ref().map_or(0, |connection| connection.heads());
+    if heads >= limits.requests_per_connection {
+        session.set_keepalive(None);
+    } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(limits.idle_timeout.as_secs().max(1)));
     }
-    let first = exchange.connection.as_ref().is_some_and(|connection| connection.heads() == 1);
-    if first {
-        session.set_keepalive_reuses_remaining(Some(limits.requests_per_connection.saturating_sub(1)));
-        session.set_pipelining_enabled(true);
-    }
+    session.set_pipelining_enabled(true);
     let body: Duration = limits.body_idle_timeout;
     session.set_read_timeout(Some(body));
     session.set_write_timeout(Some(body));

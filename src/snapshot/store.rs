@@ -13,7 +13,7 @@ pub struct SnapshotStore {
 impl SnapshotStore {
     /// Starts with the configuration the process was given.
     pub fn new(first: Snapshot) -> Self {
-        SnapshotStore { current: ArcSwap::from_pointee(first) }
+        SnapshotStore { current: ArcSwap::from_pointee(settled(first)) }
     }
 
     /// A short-lived look at the serving snapshot; must not be held across an await.
@@ -28,6 +28,12 @@ impl SnapshotStore {
 
     /// Makes `next` the serving snapshot.
     pub fn publish(&self, next: Snapshot) {
-        self.current.store(Arc::new(next));
+        self.current.store(Arc::new(settled(next)));
     }
+}
+
+/// What has no problems needs no lines to show them on: they are as large as the file.
+fn settled(mut snapshot: Snapshot) -> Snapshot {
+    snapshot.source = snapshot.source.without_lines();
+    snapshot
 }

@@ -122,19 +122,44 @@ fn upstream_failures_are_told_apart() {
     assert!(reasons.len() >= 3, "{reasons:?}");
 }
 
+/// An outage of the upstream must not become a storm of handshakes.
 #[test]
-fn an_upstream_failure_is_answered_whole_and_says_whether_the_connection_goes_on() {
-    let yaml = "routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n";
-    let gateway = Gateway::builder(yaml).set("CLOSED", free_port()).start();
-    let mut connection = gateway.connect();
-    for _ in 0..2 {
-        let response = connection.get("a", "/", "");
-        assert_eq!((response.status, response.body.is_empty()), (502, false));
-        if response.header("connection") == Some("close") {
-            assert!(connection.rest().is_empty());
-            connection = gateway.connect();
+fn an_upstream_failure_does_not_cost_the_client_its_connection() {
+    let held = Gate::closed();
+    let gate = Arc::clone(&held);
+    let origin = Origin::script(move |request| match request.target() {
+        "/closes" => Reply::Close,
+        "/garbage" => Reply::RawThenClose(b"SSH-2.0-OpenSSH_9\r\n\r\n".to_vec()),
+        "/slow" => Reply::ok("late").after(&gate),
+        _ => Reply::ok("fine"),
+    });
+    let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
+                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", free_port()).start();
+    let mut connections = [gateway.connect(), gateway.connect_tls("a")];
+    for connection in &mut connections {
+        for (path, status) in
+            [("/refused", 502), ("/closes", 502), ("/x", 200), ("/garbage", 502), ("/slow", 504), ("/x", 200)]
+        {
+            let response = connection.get("a", path, "");
+            assert_eq!(response.status, status, "{path}");
+            assert_eq!(response.header("connection"), Some("keep-alive"), "{path}");
         }
     }
+    held.open();
+    gateway.wait_metric("portcullis_connections_total", &[("protocol", "http1")], 2.0);
+}
+
+#[test]
+fn a_failure_before_the_request_was_read_closes_the_connection_after_the_answer() {
+    let gateway = Gateway::builder("routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n")
+        .set("CLOSED", free_port())
+        .start();
+    let mut connection = gateway.connect();
+    let response = connection.request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
+    assert_eq!((response.status, response.header("connection")), (502, Some("close")));
+    connection.send("world");
+    assert!(connection.rest().is_empty());
 }
 
 #[test]
