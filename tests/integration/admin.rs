@@ -103,7 +103,8 @@ fn the_traffic_port_does_not_speak_admin() {
 #[test]
 fn an_upstream_that_is_down_does_not_make_the_gateway_unready() {
     let yaml = "routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n";
-    let gateway = Gateway::builder(yaml).set("CLOSED", crate::support::ports::free_port()).start();
+    let closed = crate::support::ports::ClosedPort::new();
+    let gateway = Gateway::builder(yaml).set("CLOSED", &closed).start();
     assert_eq!(gateway.get("a", "/").status, 502);
     assert_eq!(gateway.admin("/readyz").status, 200);
 }

@@ -1,7 +1,7 @@
 //! Answers the gateway gives itself: their form, keep-alive, and telling failures apart.
 
 use crate::support::eventually::until;
-use crate::support::ports::free_port;
+use crate::support::ports::ClosedPort;
 use crate::support::{Connection, Gate, Gateway, Origin, Reply};
 use std::sync::Arc;
 
@@ -104,7 +104,8 @@ fn upstream_failures_are_told_apart() {
     });
     let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
                 - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
-    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", free_port()).start();
+    let closed = ClosedPort::new();
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", &closed).start();
     let mut reasons = Vec::new();
     for (path, status) in [("/refused", 502), ("/closes", 502), ("/garbage", 502), ("/slow", 504)] {
         let response = gateway.get("a", path);
@@ -135,7 +136,8 @@ fn an_upstream_failure_does_not_cost_the_client_its_connection() {
     });
     let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
                 - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
-    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", free_port()).start();
+    let closed = ClosedPort::new();
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", &closed).start();
     let mut connections = [gateway.connect(), gateway.connect_tls("a")];
     for connection in &mut connections {
         for (path, status) in
@@ -143,7 +145,7 @@ fn an_upstream_failure_does_not_cost_the_client_its_connection() {
         {
             let response = connection.get("a", path, "");
             assert_eq!(response.status, status, "{path}");
-            assert_eq!(response.header("connection"), Some("keep-alive"), "{path}");
+            assert_eq!(response.header("connection"), Some("keep-alive"), "{path}: {response:?}");
         }
     }
     held.open();
@@ -152,9 +154,9 @@ fn an_upstream_failure_does_not_cost_the_client_its_connection() {
 
 #[test]
 fn a_failure_before_the_request_was_read_closes_the_connection_after_the_answer() {
-    let gateway = Gateway::builder("routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n")
-        .set("CLOSED", free_port())
-        .start();
+    let closed = ClosedPort::new();
+    let yaml = "routes: [{ upstream: [\"127.0.0.1:{CLOSED}\"] }]\n";
+    let gateway = Gateway::builder(yaml).set("CLOSED", &closed).start();
     let mut connection = gateway.connect();
     let response = connection.request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
     assert_eq!((response.status, response.header("connection")), (502, Some("close")));

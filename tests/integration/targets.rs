@@ -179,8 +179,8 @@ fn a_kept_connection_that_the_origin_has_closed_costs_no_request() {
 fn another_endpoint_is_tried_when_one_refuses() {
     let origin = Origin::fixed("hello");
     let yaml = "routes: [{ upstream: app }]\nupstreams: { app: { endpoints: [\"127.0.0.1:{CLOSED}\", \"{ORIGIN}\"] } }\n";
-    let closed = crate::support::ports::free_port();
-    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", closed).start();
+    let closed = crate::support::ports::ClosedPort::new();
+    let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", &closed).start();
     let mut connection = gateway.connect();
     for _ in 0..20 {
         assert_eq!(connection.get("a", "/", "").text(), "hello");
