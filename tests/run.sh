@@ -94,15 +94,6 @@ metric_names() {
     return "$missing"
 }
 
-# The table an operator searches at night has exactly the reasons the gateway gives.
-rejection_reasons() {
-    diff <(sed -nE 's/^ *\(R::[A-Za-z]+, [0-9]+, "([a-z_]+)".*/\1/p' src/snapshot/rejection.rs | sort) \
-        <(sed -nE '/^## Trouble/,/^Other/s/^\| `([a-z_]+)` \| [1-5][0-9]{2} \|.*/\1/p' docs/operations.md | sort) >&2 || {
-        echo 'docs/operations.md and src/snapshot/rejection.rs name different reasons' >&2
-        return 1
-    }
-}
-
 # Everything an operator may copy: conf/, the README's YAML, the Kubernetes ConfigMap.
 configuration_files() {
     local binary file failed=0
@@ -138,7 +129,6 @@ step 'shell scripts' shell_scripts
 step 'load harness' load_harness
 step 'prometheus rules, grafana dashboard' prometheus_files
 step 'metric names' metric_names
-step 'rejection reasons' rejection_reasons
 step 'format' cargo fmt --check
 step 'lint' cargo clippy --all-targets --locked --quiet -- -D warnings
 step 'documentation' documentation

@@ -206,6 +206,22 @@ mod tests {
         }
     }
 
+    /// The table an operator searches at night.
+    #[test]
+    fn the_operations_guide_names_exactly_these_reasons_and_statuses() {
+        let guide = include_str!("../../docs/operations.md").lines();
+        let guide = guide.skip_while(|line| !line.starts_with("## Trouble")).skip(1);
+        let rows = guide.take_while(|line| !line.starts_with("Other")).filter_map(|line| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let reason = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
+            Some((reason, cells.next()?.parse().ok()?))
+        });
+        let documented: HashSet<(&str, u16)> = rows.collect();
+        let given: HashSet<(&str, u16)> =
+            TABLE.iter().map(|(_, status, reason, _)| (*reason, *status)).collect();
+        assert_eq!(documented, given);
+    }
+
     #[test]
     fn json_is_given_to_those_who_ask_for_it_first() {
         let accept = |value: &'static str| {
