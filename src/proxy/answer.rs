@@ -47,7 +47,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     }
     match rest {
         Rest::None => {}
-        Rest::Drain => drain(session).await,
+        Rest::Drain => drain(session, exchange.snapshot.limits.body_idle_timeout).await,
         Rest::Linger => linger(session).await,
     }
     Ok(true)
@@ -124,13 +124,19 @@ pub async fn linger(session: &mut ServerSession) {
     let _ = timeout(LINGER, listen).await;
 }
 
-async fn drain(session: &mut ServerSession) {
-    let mut read = 0;
-    while let Ok(Some(chunk)) = session.read_request_body().await {
-        read += chunk.len() as u64;
-        if read > DRAIN_LIMIT {
-            session.set_keepalive(None);
-            return;
+/// The engine has no read timeout for HTTP/2, so the whole of it gets `limit`.
+async fn drain(session: &mut ServerSession, limit: Duration) {
+    let read_all = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = session.read_request_body().await {
+            read += chunk.len() as u64;
+            if read > DRAIN_LIMIT {
+                return false;
+            }
         }
+        true
+    };
+    if !timeout(limit, read_all).await.unwrap_or(false) {
+        session.set_keepalive(None);
     }
 }

@@ -102,14 +102,19 @@ pub fn exchange_failed(
     error
 }
 
-/// Counts request body bytes.
+/// Counts request body bytes. A piece gives the upstream its time anew: the deadline of the response
+/// head begins when the request is sent, however long the client takes to send it.
 ///
 /// # Errors
 /// When the route's limit is exceeded; the exchange's rejection says so.
 pub fn count_body(bytes: usize, exchange: &mut Exchange) -> Result<()> {
     exchange.body_bytes += bytes as u64;
     let limit = exchange.route.as_ref().map_or(u64::MAX, |route| route.body_limit);
-    let tunnel = exchange.attempt.upgrade && exchange.attempt.answered;
+    let attempt = &exchange.attempt;
+    if let (false, Some(watch), Some(route)) = (attempt.answered, &attempt.watch, &exchange.route) {
+        watch.extend(route.timeouts.response);
+    }
+    let tunnel = attempt.upgrade && attempt.answered;
     if exchange.body_bytes > limit && !tunnel {
         return refuse(exchange, Rejection::BodyTooLarge);
     }

@@ -1,6 +1,7 @@
 //! HTTP/2 from the client, HTTP/1.1 to the origin.
 
 use crate::support::certificates::Authority;
+use crate::support::eventually::until;
 use crate::support::http2::Http2;
 use crate::support::{Gate, Gateway, Origin, Reply};
 use http::Request;
@@ -87,4 +88,15 @@ fn a_stream_that_is_given_up_is_499_and_frees_the_upstream() {
     client.abandon("https://app.test/held", || !origin.requests().is_empty());
     assert_eq!(client.get("https://app.test/").text(), "hello", "the connection goes on");
     assert_eq!(gateway.wait_record_of("/held")["status"], 499);
+}
+
+#[test]
+fn a_body_that_stalls_holds_no_connection() {
+    let yaml = "limits: { idle_timeout: 300ms, body_idle_timeout: 300ms }";
+    let (gateway, _origin) = start(yaml);
+    let mut client = Http2::open(gateway.address(), "app.test");
+    let (status, _stream) = client.stall("https://unknown.test/");
+    assert_eq!(status, 404);
+    client.wait_closed();
+    until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
 }

@@ -4,6 +4,7 @@ use super::eventually::DEADLINE;
 use super::response::Response;
 use super::tls::{TlsClient, TlsOptions};
 use bytes::Bytes;
+use h2::SendStream;
 use h2::client::SendRequest;
 use http::Request;
 use pingora_core::tls::tokio_ssl::SslStream;
@@ -63,6 +64,19 @@ impl Http2 {
         self.runtime
             .block_on(async { tokio::time::timeout(DEADLINE, exchange).await })
             .expect("a sent request");
+    }
+
+    /// Sends a `POST` that never ends its body; gives the status it gets and the stream, which stays open.
+    pub fn stall(&mut self, url: &str) -> (u16, SendStream<Bytes>) {
+        let request = Request::post(url).body(()).expect("a request");
+        let mut send = self.send.clone();
+        let exchange = async move {
+            send = send.ready().await.expect("an open connection");
+            let (response, mut stream) = send.send_request(request, false).expect("a stream");
+            stream.send_data(Bytes::from_static(b"begun"), false).expect("an open stream");
+            (response.await.expect("a response").status().as_u16(), stream)
+        };
+        self.runtime.block_on(async { tokio::time::timeout(DEADLINE, exchange).await }).expect("an answer")
     }
 
     /// Sends a request with a body (none when empty); gives what went wrong.
