@@ -25,7 +25,7 @@ case ${1:-} in
     ;;
 esac
 
-command -v cargo >/dev/null || [ ! -r "$HOME/.cargo/env" ] || . "$HOME/.cargo/env"
+command -v cargo >/dev/null || [ ! -r "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
 command -v cargo >/dev/null || stop 'cargo, the Rust build tool, is missing. Get it from https://rustup.rs, then run this again.'
 
 # BoringSSL is built from source: these are its tools.

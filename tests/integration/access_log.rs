@@ -1,6 +1,7 @@
 //! The access log: one record a request, its forms, and when it reaches its file.
 
 use crate::support::eventually::{eventually, until};
+use crate::support::gateway::COULD_NOT_START;
 use crate::support::{Gateway, Origin};
 use std::path::Path;
 use std::time::Duration;
@@ -182,6 +183,14 @@ fn a_full_disk_costs_lines_and_not_requests() {
     }
     gateway.wait_metric("portcullis_access_log_lines_total", &[("result", "dropped")], 100.0);
     assert_eq!(gateway.metrics().sum("portcullis_access_log_lines_total", &[("result", "written")]), 0.0);
+}
+
+#[test]
+fn a_log_that_cannot_be_opened_ends_the_start_with_a_sentence() {
+    let yaml = "routes: [{ respond: {} }]\naccess_log: { output: no-such/access.log }\n";
+    let mut gateway = Gateway::builder(yaml).spawn();
+    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
+    assert!(gateway.log().contains("cannot open the access log"), "{}", gateway.log());
 }
 
 #[test]

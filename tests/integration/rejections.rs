@@ -3,7 +3,9 @@
 use crate::support::eventually::until;
 use crate::support::ports::ClosedPort;
 use crate::support::{Connection, Gate, Gateway, Origin, Reply};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 const NOTHING: &str = "routes: [{ name: app, hosts: [app.test], respond: { body: hello } }]\n";
 
@@ -121,6 +123,23 @@ fn upstream_failures_are_told_apart() {
     reasons.sort();
     reasons.dedup();
     assert!(reasons.len() >= 3, "{reasons:?}");
+}
+
+#[test]
+fn an_upstream_that_takes_no_connection_is_504_with_a_reason_of_its_own() {
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+        waiting.push(stream);
+    }
+    let yaml = "routes: [{ upstream: [\"{FULL}\"], timeouts: { connect: 300ms } }]\n";
+    let gateway = Gateway::builder(yaml).set("FULL", address).start();
+    assert_eq!(gateway.get("a", "/").status, 504);
+    assert_eq!(reason(&gateway, 504), "upstream_connect_timeout");
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "upstream_connect_timeout")], 1.0);
 }
 
 /// An outage of the upstream must not become a storm of handshakes.
