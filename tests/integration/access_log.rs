@@ -190,7 +190,8 @@ fn a_log_that_cannot_be_opened_ends_the_start_with_a_sentence() {
     let yaml = "routes: [{ respond: {} }]\naccess_log: { output: no-such/access.log }\n";
     let mut gateway = Gateway::builder(yaml).spawn();
     assert_eq!(gateway.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
-    assert!(gateway.log().contains("cannot open the access log"), "{}", gateway.log());
+    let sentence = format!("cannot open the access log: {}/no-such/access.log", gateway.dir().display());
+    assert!(gateway.log().contains(&sentence), "{}", gateway.log());
 }
 
 #[test]

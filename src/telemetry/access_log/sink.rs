@@ -82,7 +82,10 @@ fn writable_within(file: &File, limit: Duration) -> bool {
     ready != 0
 }
 
-/// Not blocking, so that a pipe nobody reads fails at once instead of holding up a reload.
+/// Not blocking, so that a pipe nobody reads fails at once instead of holding up a reload. The error
+/// names the file.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK);
+    options.open(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
