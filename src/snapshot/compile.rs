@@ -203,12 +203,16 @@ impl Compiler<'_> {
     }
 
     fn router(&self, routes: &[Option<Arc<Route>>], problems: &mut Problems) -> Option<Router<Arc<Route>>> {
+        let configs = self.config.routes.iter().enumerate();
+        let clients: Vec<_> = configs
+            .map(|(index, config)| self.client_predicate(config, &format!("routes[{index}]"), problems))
+            .collect();
         // Without every route, what is shadowed cannot be told.
         let routes: Vec<&Arc<Route>> = routes.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let mut rules = Vec::with_capacity(routes.len());
-        for (index, (config, route)) in self.config.routes.iter().zip(&routes).enumerate() {
+        let parts = self.config.routes.iter().zip(clients).zip(&routes);
+        for (index, ((config, client), route)) in parts.enumerate() {
             let path = format!("routes[{index}]");
-            let client = self.client_predicate(config, &path, problems);
             rules.push(Rule::compile(config, client, Arc::clone(route), self.source, &path, problems));
         }
         let (router, shadowed) = Router::build(rules);

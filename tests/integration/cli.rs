@@ -105,6 +105,32 @@ fn run_refuses_what_check_refuses_without_opening_a_port() {
 }
 
 #[test]
+fn run_refuses_a_bad_certificate_without_opening_a_port() {
+    let authority = Authority::new("root");
+    let (good, other) = (authority.issue(&["app.test"]), authority.issue(&["app.test"]));
+    let yaml = "routes: [{ respond: {} }]\ncertificates: [{ cert: app.pem, key: app.key }]\n";
+    for (name, key) in [("missing", None), ("of another", Some(other.key_pem())), ("no PEM", Some(vec![0]))] {
+        let mut builder = Gateway::builder(yaml).file("app.pem", good.chain_pem());
+        if let Some(key) = key {
+            builder = builder.file("app.key", key);
+        }
+        let mut gateway = builder.spawn();
+        let (traffic, admin) = (gateway.address(), gateway.admin_address());
+        let seen = within(Duration::from_secs(10), || {
+            let open = |address: &_| std::net::TcpStream::connect(address).is_ok();
+            if open(&traffic) || open(&admin) {
+                Some("open")
+            } else {
+                (!gateway.is_running()).then_some("gone")
+            }
+        });
+        assert_eq!(seen, Some("gone"), "{name}");
+        assert_eq!(gateway.wait_exit(Duration::from_secs(1)), 1, "{name}");
+        assert!(gateway.log().contains("certificates[0].key"), "{name}: {}", gateway.log());
+    }
+}
+
+#[test]
 fn the_effective_configuration_is_itself_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("portcullis.yaml");
