@@ -29,7 +29,7 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     let Some(connection) = exchange.connection.clone() else { return Ok(()) };
     let host = head.headers.get(header::HOST).cloned();
     let scheme = exchange.scheme();
-    drop_aliases(head);
+    drop_claims(head, exchange.peer_trusted);
     if exchange.peer_trusted {
         extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
         extend(head, header::FORWARDED, forwarded(&connection, host.as_ref(), scheme).as_bytes())?;
@@ -54,25 +54,33 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
 }
 
 /// Removes `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
-/// same variable for them as for the fields set here.
-fn drop_aliases(head: &mut RequestHeader) {
-    let aliases: Vec<HeaderName> =
-        head.headers.keys().filter(|name| is_alias(name.as_str())).cloned().collect();
-    for alias in &aliases {
-        head.remove_header(alias);
+/// same variable for them as for the fields set here. From an untrusted peer every other field named
+/// `X-Forwarded-…` goes too (Port, Prefix, Ssl and so on): frameworks believe them, and nobody we
+/// trust has set them.
+fn drop_claims(head: &mut RequestHeader, peer_trusted: bool) {
+    let is_claim = |name: &str| {
+        is_alias(name) || (!peer_trusted && reads_as_prefix(name, "x-forwarded-") && !is_own(name))
+    };
+    let claims: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
+    for claim in &claims {
+        head.remove_header(claim);
     }
 }
 
+fn is_own(name: &str) -> bool {
+    OWN.iter().any(|own| own.as_str() == name)
+}
+
+/// Whether the name begins with `prefix` where `_` and `.` read as `-`.
+fn reads_as_prefix(name: &str, prefix: &str) -> bool {
+    let reads_as = |(own, is): (u8, u8)| own == is || (own == b'-' && matches!(is, b'_' | b'.'));
+    name.len() >= prefix.len() && prefix.bytes().zip(name.bytes()).all(reads_as)
+}
+
 fn is_alias(name: &str) -> bool {
-    if memchr::memchr2(b'_', b'.', name.as_bytes()).is_none() {
-        return false;
-    }
-    let reads_as = |own: &HeaderName| {
-        let own = own.as_str().bytes();
-        own.len() == name.len()
-            && own.zip(name.bytes()).all(|(own, is)| own == is || (own == b'-' && matches!(is, b'_' | b'.')))
-    };
-    OWN.iter().any(reads_as)
+    memchr::memchr2(b'_', b'.', name.as_bytes()).is_some()
+        && OWN.iter().any(|own| own.as_str().len() == name.len() && reads_as_prefix(name, own.as_str()))
 }
 
 /// Appends an element to a list header, whatever number of lines it came in.
@@ -106,6 +114,24 @@ fn forwarded(connection: &Connection, host: Option<&HeaderValue>, scheme: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_untrusted_peer_claims_nothing() {
+        let received = |peer_trusted| {
+            let mut head = RequestHeader::build("GET", b"/", None).expect("a head");
+            for name in
+                ["X-Forwarded-Port", "x_forwarded_prefix", "X.Forwarded.Proto", "X-Forwarded-For", "X-Other"]
+            {
+                head.insert_header(name, "1").expect("a field");
+            }
+            drop_claims(&mut head, peer_trusted);
+            let mut names: Vec<String> = head.headers.keys().map(HeaderName::to_string).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(received(false), ["x-forwarded-for", "x-other"]);
+        assert_eq!(received(true), ["x-forwarded-for", "x-forwarded-port", "x-other", "x_forwarded_prefix"]);
+    }
 
     #[test]
     fn other_spellings_of_our_own_fields_are_aliases() {
