@@ -4,11 +4,11 @@
 //! later phase can see another path or host than the access rules and the router did.
 
 use super::context::Exchange;
-use super::request_target::{TargetRules, canonical_path};
+use super::request_target::{TargetRules, canonical_path, split_target};
 use crate::edge::connection::Connection;
 use crate::routing::host::canonical_host;
 use crate::snapshot::{Limits, Rejection};
-use http::{Method, Uri, Version, header};
+use http::{HeaderName, Method, Uri, Version, header};
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
 use std::borrow::Cow;
@@ -27,7 +27,8 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;
     let checked = check_limits(session, &limits)
-        .and_then(|()| check_framing(session.req_header()))
+        .and_then(|()| check_method(session.req_header()))
+        .and_then(|()| check_framing(session))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
     if let Err(rejection) = checked {
         exchange.rejection = Some(rejection);
@@ -47,6 +48,8 @@ fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     session.set_read_timeout(Some(body));
     session.set_write_timeout(Some(body));
     session.set_total_drain_timeout(Some(body));
+    // RFC 9110 section 15.2: a client of HTTP/1.0 must not get a 1xx.
+    session.set_ignore_info_resp(session.req_header().version == Version::HTTP_10);
 }
 
 fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejection> {
@@ -67,18 +70,31 @@ fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejectio
     if block > limits.headers { Err(Rejection::HeadersTooLarge) } else { Ok(()) }
 }
 
-/// What the engine lets through and this gateway does not.
-fn check_framing(head: &RequestHeader) -> Result<(), Rejection> {
+fn check_method(head: &RequestHeader) -> Result<(), Rejection> {
     // RFC 9110 section 9.3.8: TRACE shows a client headers it must not see.
     if head.method == Method::TRACE || head.method == Method::CONNECT {
         return Err(Rejection::Method);
     }
-    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => Ok(()),
-        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(Rejection::TransferEncoding),
-    }
+    Ok(())
+}
+
+/// Framing the engine understands and somebody behind us may understand otherwise. Where such a
+/// request ends is not certain, so nothing after it is taken for another one.
+fn check_framing(session: &mut ServerSession) -> Result<(), Rejection> {
+    let headers = &session.req_header().headers;
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let rejection = match (codings.next(), codings.next()) {
+        (None, _) => match (lengths.next(), lengths.next()) {
+            (Some(length), None) if length.as_bytes().contains(&b',') => Rejection::Malformed,
+            (Some(_), Some(_)) => Rejection::Malformed,
+            _ => return Ok(()),
+        },
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => return Ok(()),
+        _ => Rejection::TransferEncoding,
+    };
+    session.set_keepalive(None);
+    Err(rejection)
 }
 
 fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Rejection> {
@@ -87,28 +103,40 @@ fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(
     if !head.raw_path_is_utf8() {
         return Err(Rejection::Target);
     }
-    let path = head.uri.path();
-    if path == "*" {
-        return if head.method == Method::OPTIONS { Ok(()) } else { Err(Rejection::Target) };
-    }
     let paths = &exchange.snapshot.paths;
     let rules = TargetRules { merge_slashes: paths.merge_slashes, encoded_slash: paths.encoded_slash };
-    match canonical_path(path, &rules) {
-        Ok(Cow::Borrowed(_)) if head.raw_path().first() == Some(&b'/') => Ok(()),
-        Ok(path) => {
-            let target = match head.uri.query() {
-                Some(query) => format!("{path}?{query}"),
-                None => path.into_owned(),
-            };
+    if head.raw_path().first() != Some(&b'/') {
+        return make_origin_form(head, &rules);
+    }
+    match canonical_path(head.uri.path(), &rules) {
+        Ok(Cow::Borrowed(_)) => Ok(()),
+        Ok(Cow::Owned(path)) => {
+            let target = join(path, head.uri.query());
             rewrite_target(head, &target)
         }
         Err(_) => Err(Rejection::Target),
     }
 }
 
+/// The other forms of RFC 9112 section 3.2: a URL becomes its path, `*` stays, the rest is refused.
+fn make_origin_form(head: &mut RequestHeader, rules: &TargetRules) -> Result<(), Rejection> {
+    let raw = std::str::from_utf8(head.raw_path()).map_err(|_| Rejection::Target)?;
+    let target = split_target(&head.method, raw).map_err(|_| Rejection::Target)?;
+    let path = canonical_path(target.path, rules).map_err(|_| Rejection::Target)?;
+    let target = join(path.into_owned(), target.query);
+    if target == raw { Ok(()) } else { rewrite_target(head, &target) }
+}
+
+fn join(mut path: String, query: Option<&str>) -> String {
+    if let Some(query) = query {
+        path.push('?');
+        path.push_str(query);
+    }
+    path
+}
+
 fn rewrite_target(head: &mut RequestHeader, target: &str) -> Result<(), Rejection> {
     if head.version != Version::HTTP_2 {
-        // Absolute-form becomes origin-form (RFC 9112 section 3.2.1).
         return head.set_raw_path(target.as_bytes()).map_err(|_| Rejection::Target);
     }
     let mut parts = head.uri.clone().into_parts();
@@ -132,36 +160,67 @@ fn host_of(head: &RequestHeader) -> Result<String, Rejection> {
     canonical_host(written).map(Cow::into_owned).map_err(|_| Rejection::Host)
 }
 
+/// The words in Connection this gateway acts on.
+const KNOWN: [&str; 3] = ["close", "keep-alive", "upgrade"];
+
+/// RFC 9110 section 7.6.1: end-to-end fields must not be nominated. Those that frame the message or
+/// say who asks for what decide about it, so whoever nominates them is not obeyed.
+const NEVER_NOMINATED: [HeaderName; 9] = [
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-request-id"),
+];
+
 /// A client must not be able to have the headers stripped that the upstream relies on: what it
-/// nominates in Connection (RFC 9110 section 7.6.1) is dropped here, before our own are set, and
-/// only the words this gateway acts on are left.
+/// nominates in Connection is dropped here, before our own are set, and only the words this gateway
+/// acts on are left. An Upgrade that Connection does not speak of is meant for nobody (section 7.8).
 fn simplify_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
-    const KNOWN: [&str; 3] = ["close", "keep-alive", "upgrade"];
     let mut values = head.headers.get_all(header::CONNECTION).iter();
-    let (Some(first), second) = (values.next(), values.next()) else { return Ok(()) };
-    let known = |token: &str| KNOWN.iter().any(|known| token.eq_ignore_ascii_case(known));
-    if second.is_none() && first.to_str().is_ok_and(known) {
+    let (first, second) = (values.next(), values.next());
+    let Some(first) = first else {
+        head.remove_header(&header::UPGRADE);
+        return Ok(());
+    };
+    let known = |token: &&str| KNOWN.iter().any(|known| token.eq_ignore_ascii_case(known));
+    if second.is_none()
+        && let Some(word) = first.to_str().ok().filter(known)
+    {
+        if !word.eq_ignore_ascii_case("upgrade") {
+            head.remove_header(&header::UPGRADE);
+        }
         return Ok(());
     }
-    let mut kept = Vec::new();
+    rewrite_connection(head)
+}
+
+fn rewrite_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
+    let mut kept: Vec<&str> = Vec::new();
     let mut nominated = Vec::new();
     for value in head.headers.get_all(header::CONNECTION) {
         let text = value.to_str().map_err(|_| Rejection::Malformed)?;
         for token in text.split(',').map(str::trim).filter(|token| !token.is_empty()) {
-            if let Some(word) = KNOWN.iter().find(|word| token.eq_ignore_ascii_case(word)) {
-                kept.push(*word);
-            } else {
-                nominated.push(token.to_ascii_lowercase());
+            match KNOWN.iter().find(|word| token.eq_ignore_ascii_case(word)) {
+                Some(word) if kept.contains(word) => {}
+                Some(word) => kept.push(word),
+                None => nominated.push(token.to_ascii_lowercase()),
             }
         }
     }
     for name in nominated {
-        // RFC 9110 section 7.6.1: end-to-end fields must not be nominated.
-        if name != "host" && name != "content-length" && name != "transfer-encoding" {
+        if !NEVER_NOMINATED.iter().any(|never| *never == name.as_str()) {
             head.remove_header(name.as_str());
         }
     }
     head.remove_header(&header::CONNECTION);
+    if !kept.contains(&"upgrade") {
+        head.remove_header(&header::UPGRADE);
+    }
     if !kept.is_empty() {
         head.insert_header(header::CONNECTION, kept.join(", ")).map_err(|_| Rejection::Malformed)?;
     }

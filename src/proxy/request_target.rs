@@ -6,7 +6,7 @@
 //! are removed (encoded ones too; above the root they stay at the root, §5.2.4), doubled slashes are
 //! merged if asked. What has no safe reading is refused: broken escapes, NUL, control characters, raw
 //! backslashes, fragments, and dot segments that only appear when somebody later decodes `%2F` or `%5C`
-//! (`/a%2F..%2Fb`). Making a canonical path canonical again changes nothing.
+//! (`/a%2F..%2Fb`) or cuts parameters off (`/a/..;x/b`). Making a canonical path canonical again changes nothing.
 //!
 //! It does not look at hosts (`routing::host` does) and leaves queries as they are.
 
@@ -44,8 +44,8 @@ pub enum TargetError {
     /// `%2F` where the configuration refuses it.
     #[error("the path has an encoded slash")]
     EncodedSlash,
-    /// A dot segment behind an encoded slash or backslash.
-    #[error("the path hides a dot segment behind an encoded slash")]
+    /// A dot segment behind an encoded slash or backslash, or with a parameter.
+    #[error("the path hides a dot segment behind an encoded slash or a parameter")]
     HiddenDotSegment,
     /// `*` with a method other than OPTIONS (RFC 9112 §3.2.4).
     #[error("only OPTIONS may ask for *")]
@@ -153,7 +153,8 @@ pub fn canonical_path<'a>(raw: &'a str, rules: &TargetRules) -> Result<Cow<'a, s
         let decoded = normalize_escapes(raw, rules)?;
         Cow::Owned(remove_dot_segments(&decoded, rules.merge_slashes))
     };
-    if canonical.contains('%') && canonical.split('/').any(hides_dot_segment) {
+    let suspicious = memchr::memchr2(b'%', b';', canonical.as_bytes()).is_some();
+    if suspicious && canonical.split('/').any(hides_dot_segment) {
         return Err(TargetError::HiddenDotSegment);
     }
     Ok(canonical)
@@ -293,8 +294,12 @@ fn remove_dot_segments(path: &str, merge_slashes: bool) -> String {
     out
 }
 
-/// Whether a canonical segment would be or hold a dot segment once its encoded slashes are decoded.
+/// Whether a canonical segment would be or hold a dot segment once its encoded slashes are decoded, or
+/// once its parameters are cut off, as servlet containers do (`/..;x/`).
 fn hides_dot_segment(segment: &str) -> bool {
+    if matches!(segment.split_once(';'), Some(("." | "..", _))) {
+        return true;
+    }
     let separators = || {
         segment
             .match_indices('%')
@@ -389,6 +394,9 @@ mod tests {
             ("/a/..%2fb", "target_hidden_dot_segment"),
             ("/a/x%5c..", "target_hidden_dot_segment"),
             ("/%2e%2fb", "target_hidden_dot_segment"),
+            ("/x/..;/admin", "target_hidden_dot_segment"),
+            ("/x/%2e%2e;a=b/admin", "target_hidden_dot_segment"),
+            ("/.;", "target_hidden_dot_segment"),
             ("", "target_form"),
             ("admin", "target_form"),
         ] {
