@@ -4,7 +4,7 @@ use super::context::Exchange;
 use super::decide::{Verdict, fixed};
 use crate::snapshot::FixedResponse;
 use bytes::Bytes;
-use http::{Method, header};
+use http::{Method, StatusCode, header};
 use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora_core::protocols::http::ServerSession;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const DRAIN_LIMIT: u64 = 64 * 1024;
 
 /// How long, and for how much, a client that is still sending is listened to before its
-/// connection is closed.
+/// connection is closed. A connection that could be kept is not waited for any longer.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_LIMIT: usize = 8 * 1024 * 1024;
 
@@ -29,7 +29,10 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     if matches!(verdict, Verdict::Forward) {
         return Ok(false);
     }
-    let rest = rest_of_body(session);
+    let rest = match verdict {
+        Verdict::Close => Rest::None,
+        _ => rest_of_body(session),
+    };
     match verdict {
         Verdict::Forward => {}
         Verdict::Respond(route) => {
@@ -47,7 +50,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     }
     match rest {
         Rest::None => {}
-        Rest::Drain => drain(session, exchange.snapshot.limits.body_idle_timeout).await,
+        Rest::Drain => drain(session, exchange.snapshot.limits.body_idle_timeout.min(LINGER)).await,
         Rest::Linger => linger(session).await,
     }
     Ok(true)
@@ -76,6 +79,12 @@ async fn send(
     let body = if session.req_header().method == Method::HEAD { Bytes::new() } else { body };
     session.write_response_header(Box::new(head)).await?;
     session.write_response_body(body, true).await
+}
+
+/// The status of the response that was begun, interim ones (RFC 9110 section 15.2) aside.
+pub fn begun(session: &ServerSession) -> Option<StatusCode> {
+    let status = session.response_written()?.status;
+    (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status)
 }
 
 /// Closes without an answer: HTTP/1 loses its connection, HTTP/2 the stream.
@@ -124,9 +133,9 @@ pub async fn linger(session: &mut ServerSession) {
     let _ = timeout(LINGER, listen).await;
 }
 
-/// The engine has no read timeout for HTTP/2, so the whole of it gets `limit`.
+/// The rest gets a time of its own, because the engine's is for each read, and HTTP/2 has none.
 async fn drain(session: &mut ServerSession, limit: Duration) {
-    let read_all = async {
+    let rest = async {
         let mut read = 0;
         while let Ok(Some(chunk)) = session.read_request_body().await {
             read += chunk.len() as u64;
@@ -136,7 +145,7 @@ async fn drain(session: &mut ServerSession, limit: Duration) {
         }
         true
     };
-    if !timeout(limit, read_all).await.unwrap_or(false) {
+    if timeout(limit, rest).await != Ok(true) {
         session.set_keepalive(None);
     }
 }

@@ -29,7 +29,7 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
 /// The engine drops the stream after a failed exchange; the door takes it back where the client can
 /// go on with it, and the answer says which.
 pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
-    if rejection == Rejection::ClientClosed || session.response_written().is_some() {
+    if rejection == Rejection::ClientClosed || answer::begun(session).is_some() {
         return;
     }
     let keep = can_be_kept(session);
@@ -60,6 +60,8 @@ fn downstream(etype: &ErrorType) -> Rejection {
     match etype {
         ErrorType::ReadTimedout => Rejection::BodyTimeout,
         ErrorType::InvalidHTTPHeader => Rejection::Malformed,
+        // What the engine calls a chunked body it cannot read; its constants are private.
+        ErrorType::Custom("InvalidChunk" | "InvalidTrailerEnd") => Rejection::Malformed,
         _ => Rejection::ClientClosed,
     }
 }

@@ -73,7 +73,7 @@ pub fn write(
 
 /// Settles status and rejection from what really happened on the wire.
 fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchange) {
-    let written = session.response_written().map(|response| response.status.as_u16());
+    let written = super::answer::begun(session).map(|status| status.as_u16());
     // A tunnel ends when one side closes it, whatever the engine calls that.
     if let Some(error) = error.filter(|_| written != Some(101)) {
         let rejection = super::failure::rejection(error, exchange);

@@ -11,6 +11,7 @@ mod client_address;
 mod curl;
 mod forwarding;
 mod framing;
+mod hostile;
 mod http2;
 mod limits;
 mod listeners;
