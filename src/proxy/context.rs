@@ -1,7 +1,7 @@
 //! What is known of one exchange, from its first hook to its log line.
 
 use super::request_id::RequestId;
-use super::upstream_deadline::Watch;
+use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{Rejection, Route, Snapshot};
 use crate::upstream::pool::Pool;
@@ -63,12 +63,14 @@ pub struct Attempts {
     pub answered: bool,
     /// The request asks for an upgrade the upstream may grant.
     pub upgrade: bool,
+    /// The upstream has granted it: bytes flow both ways.
+    pub tunnel: bool,
     /// The descriptor of its connection.
     pub fd: Option<RawFd>,
     /// The deadline of its connection.
     pub watch: Option<Arc<Watch>>,
-    /// Its connection was shut because it was late.
-    pub late: bool,
+    /// Its connection was shut because somebody was late.
+    pub late: Option<Late>,
     in_flight: Option<Counted>,
 }
 
@@ -136,7 +138,7 @@ impl Attempts {
         self.count += 1;
         self.started = Some(Instant::now());
         self.answered = false;
-        self.late = false;
+        self.late = None;
     }
 
     /// The attempt's response head has arrived with `status`.
@@ -162,7 +164,7 @@ impl Attempts {
     /// Lifts the deadline, keeping in mind whether it had passed.
     pub fn lift_deadline(&mut self) {
         if let Some(watch) = self.watch.take() {
-            self.late |= watch.expired();
+            self.late = self.late.or(watch.late());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::answer;
 use super::context::Exchange;
+use super::upstream_deadline::Late;
 use crate::snapshot::Rejection;
 use http::header;
 use pingora::{Error, ErrorSource, ErrorType};
@@ -14,8 +15,10 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
     if let Some(rejection) = exchange.rejection {
         return rejection;
     }
-    if exchange.attempt.late {
-        return Rejection::UpstreamTimeout;
+    match exchange.attempt.late {
+        Some(Late::Upstream) => return Rejection::UpstreamTimeout,
+        Some(Late::Client) => return Rejection::BodyTimeout,
+        None => {}
     }
     match error.esource() {
         ErrorSource::Downstream => downstream(error.etype()),

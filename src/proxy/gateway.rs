@@ -91,15 +91,16 @@ impl ProxyHttp for Gateway {
         forwarding::set(head, exchange)
     }
 
-    /// Counts the body on its way up; a body over its limit is cut off.
+    /// Counts the body on its way up; a body over its limit is cut off. At its end, which a request
+    /// without a body has at once, the upstream's time begins.
     async fn request_body_filter(
         &self,
         _: &mut Session,
         body: &mut Option<Bytes>,
-        _: bool,
+        end: bool,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        upstream::count_body(body.as_ref().map_or(0, Bytes::len), exchange)
+        upstream::sending(body.as_ref().map_or(0, Bytes::len), end, exchange)
     }
 
     /// The response head: timed, stripped of what concerns only the upstream's connection.
@@ -109,8 +110,7 @@ impl ProxyHttp for Gateway {
         head: &mut ResponseHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        upstream::answered(session, head, exchange);
-        Ok(())
+        upstream::answered(session, head, exchange)
     }
 
     /// Each piece of the response body gives the upstream its time anew.

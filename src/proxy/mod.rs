@@ -3,8 +3,8 @@
 //! [`gateway`] is the table of contents: the engine's phases in running order. Each phase's work
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers,
-//! [`forwarding`] sets what the upstream is told, [`failure`] turns what went wrong into a
-//! rejection, [`record`] writes the log line and the metrics.
+//! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
+//! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics.
 
 pub mod answer;
 pub mod application;
@@ -17,5 +17,6 @@ pub mod intake;
 pub mod record;
 pub mod request_id;
 pub mod request_target;
+pub mod response_head;
 pub mod upstream;
 pub mod upstream_deadline;

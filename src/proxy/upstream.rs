@@ -1,15 +1,18 @@
 //! The exchange with the upstream: which endpoint, what is tried again, what comes back.
 
 use super::context::Exchange;
+use super::response_head::{self, Framing};
 use super::upstream_deadline::Watch;
 use crate::snapshot::{Rejection, Target};
-use http::{HeaderName, StatusCode, header};
+use crate::upstream::peer::Timeouts;
+use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result, RetryType};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Attempts of one exchange to get a connection, the first included.
 const CONNECT_ATTEMPTS: u32 = 2;
@@ -32,12 +35,20 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
     };
     let mut peer = endpoint.peer(&route.timeouts);
     exchange.attempt.upgrade = session.is_upgrade_req();
-    // The longer of the two deadlines is the engine's, the shorter one is watched; a tunnel's silence
-    // is watched by the downstream stream, which sees both directions.
-    let longer = route.timeouts.response.max(route.timeouts.idle);
-    peer.options.read_timeout = (!exchange.attempt.upgrade).then_some(longer);
+    peer.options.read_timeout = last_resort(&route.timeouts, exchange);
+    // What was read of the body before goes up once more.
+    exchange.body_bytes = 0;
     exchange.attempt.begin(pool, index);
     Ok(peer)
+}
+
+/// The engine's read timeout runs in every phase, while the client is still sending too, and cannot
+/// tell whose turn it is: it comes after all deadlines that are watched. A tunnel's silence is watched
+/// by the downstream stream, which sees both directions.
+fn last_resort(timeouts: &Timeouts, exchange: &Exchange) -> Option<Duration> {
+    const GRACE: Duration = Duration::from_secs(1);
+    let longest = timeouts.response.max(timeouts.idle).max(exchange.snapshot.limits.body_idle_timeout);
+    (!exchange.attempt.upgrade).then_some(longest + GRACE)
 }
 
 fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result<T> {
@@ -59,16 +70,11 @@ pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Err
     error
 }
 
-/// A connection is there, fresh or from the pool of idle ones: its response is waited for.
+/// A connection is there, fresh or from the pool of idle ones.
 pub fn connected(reused: bool, fd: RawFd, exchange: &mut Exchange) {
     let attempt = &mut exchange.attempt;
     if let Some(pool) = &attempt.pool {
         pool.metrics().connection(reused);
-    }
-    if let Some(route) = &exchange.route
-        && (attempt.upgrade || route.timeouts.response < route.timeouts.idle)
-    {
-        attempt.watch = Some(Watch::arm(fd, route.timeouts.response));
     }
     attempt.fd = Some(fd);
 }
@@ -87,7 +93,7 @@ pub fn exchange_failed(
         && !session.as_ref().retry_buffer_truncated()
         && session.response_written().is_none()
         && exchange.rejection.is_none()
-        && !exchange.attempt.late;
+        && exchange.attempt.late.is_none();
     if repeatable {
         error.retry.decide_reuse(reused);
     } else {
@@ -102,89 +108,82 @@ pub fn exchange_failed(
     error
 }
 
-/// Counts request body bytes. A piece gives the upstream its time anew: the deadline of the response
-/// head begins when the request is sent, however long the client takes to send it.
+/// A piece of the request body is on its way, or its end: then the response is waited for.
 ///
 /// # Errors
 /// When the route's limit is exceeded; the exchange's rejection says so.
-pub fn count_body(bytes: usize, exchange: &mut Exchange) -> Result<()> {
-    exchange.body_bytes += bytes as u64;
-    let limit = exchange.route.as_ref().map_or(u64::MAX, |route| route.body_limit);
-    let attempt = &exchange.attempt;
-    if let (false, Some(watch), Some(route)) = (attempt.answered, &attempt.watch, &exchange.route) {
-        watch.extend(route.timeouts.response);
+pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
+    if exchange.attempt.tunnel {
+        return Ok(());
     }
-    let tunnel = attempt.upgrade && attempt.answered;
-    if exchange.body_bytes > limit && !tunnel {
+    exchange.body_bytes += bytes as u64;
+    let Some(Timeouts { response, idle, .. }) = exchange.route.as_ref().map(|route| route.timeouts) else {
+        return Ok(());
+    };
+    let attempt = &mut exchange.attempt;
+    match (&attempt.watch, attempt.fd) {
+        (Some(watch), _) if end && !attempt.answered => watch.wait(response),
+        (Some(watch), _) => watch.moved(),
+        (None, _) if attempt.answered => {}
+        (None, Some(fd)) if end => attempt.watch = Some(Watch::waiting(fd, response)),
+        (None, Some(fd)) => {
+            let patience = exchange.snapshot.limits.body_idle_timeout;
+            attempt.watch = Some(Watch::sending(fd, idle, patience));
+        }
+        (None, None) => {}
+    }
+    let limit = exchange.route.as_ref().map_or(u64::MAX, |route| route.body_limit);
+    if exchange.body_bytes > limit {
         return refuse(exchange, Rejection::BodyTooLarge);
     }
     Ok(())
 }
 
-/// RFC 9110 section 7.6.1: these concern only the connection to the upstream. `connection` itself
-/// is rewritten by the engine, `transfer-encoding` frames the body it is still reading.
-const HOP_BY_HOP: [HeaderName; 5] = [
-    header::PROXY_AUTHENTICATE,
-    header::TE,
-    header::TRAILER,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
 /// The response head has arrived.
-pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut Exchange) {
+///
+/// # Errors
+/// When it makes no sense; the exchange's rejection says so.
+pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut Exchange) -> Result<()> {
     if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
-        return;
+        return Ok(());
+    }
+    if !response_head::makes_sense(head, exchange.attempt.upgrade) {
+        return refuse(exchange, Rejection::UpstreamInvalid);
     }
     if session.is_process_shutting_down() {
         // The client hears it with this answer and not by a connection that is gone.
         session.set_keepalive(None);
     }
     exchange.attempt.answer(head.status.as_u16());
-    exchange.attempt.lift_deadline();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        exchange.attempt.lift_deadline();
         tunnel(session, exchange);
-        return;
+        return Ok(());
     }
-    if let (Some(route), Some(fd)) = (&exchange.route, exchange.attempt.fd)
-        && (exchange.attempt.upgrade || route.timeouts.idle < route.timeouts.response)
-    {
-        exchange.attempt.watch = Some(Watch::arm(fd, route.timeouts.idle));
+    if let (Some(watch), Some(route)) = (&exchange.attempt.watch, &exchange.route) {
+        watch.wait(route.timeouts.idle);
     }
-    strip_hop_by_hop(head);
+    if response_head::adapt(head, session.req_header().version) == Framing::UntilClose {
+        session.set_keepalive(None);
+    }
+    Ok(())
 }
 
 /// A piece of the response body has arrived.
 pub fn body_arrived(end: bool, exchange: &mut Exchange) {
     let attempt = &mut exchange.attempt;
-    match (&attempt.watch, &exchange.route) {
-        (Some(_), _) if end => attempt.lift_deadline(),
-        (Some(watch), Some(route)) => watch.extend(route.timeouts.idle),
-        _ => {}
+    match &attempt.watch {
+        Some(_) if end => attempt.lift_deadline(),
+        Some(watch) => watch.moved(),
+        None => {}
     }
 }
 
 /// From here on bytes flow both ways; the route says how long they may not.
-fn tunnel(session: &mut Session, exchange: &Exchange) {
+fn tunnel(session: &mut Session, exchange: &mut Exchange) {
+    exchange.attempt.tunnel = true;
     let (Some(route), Some(connection)) = (&exchange.route, &exchange.connection) else { return };
     session.set_read_timeout(None);
     session.set_write_timeout(None);
     connection.upgraded(route.websocket_idle);
-}
-
-fn strip_hop_by_hop(head: &mut ResponseHeader) {
-    if let Some(nominated) = head.headers.get(header::CONNECTION).cloned() {
-        let names = nominated.to_str().unwrap_or_default().split(',').map(str::trim);
-        for name in names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("upgrade")) {
-            if !name.eq_ignore_ascii_case("transfer-encoding") && !name.eq_ignore_ascii_case("content-length")
-            {
-                head.remove_header(name);
-            }
-        }
-        head.remove_header(&header::CONNECTION);
-    }
-    for name in &HOP_BY_HOP {
-        head.remove_header(name);
-    }
-    head.remove_header(&header::UPGRADE);
 }

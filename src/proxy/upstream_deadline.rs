@@ -1,13 +1,15 @@
-//! The deadlines of an upstream exchange: for the response head, then between two reads of its
-//! body.
+//! The deadlines of an upstream exchange: for the request body, then for the response head, then
+//! between two pieces of the response body.
 //!
-//! The engine has one read timeout for both. It is set to the longer of the two; the shorter one is
-//! watched here: each worker looks over its running exchanges a few times a second and shuts the
-//! connection of one that is late, which the engine then reports as closed.
+//! The engine has one read timeout for all of them, and none for the body of an HTTP/2 request. So
+//! each worker looks over its running exchanges a few times a second and shuts the upstream
+//! connection of one that is late, which the engine then reports as closed. Whose fault it is, the
+//! socket knows: an upstream that has taken all we sent, or has sent what nobody reads, waits for the
+//! client.
 
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// A moment in milliseconds since the process's first look at the clock.
 fn now() -> u64 {
     static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(EPOCH.elapsed().as_millis()).unwrap_or(u64::MAX)
+    millis(EPOCH.elapsed())
 }
 
 thread_local! {
@@ -31,42 +33,113 @@ struct Watched {
     ticking: AtomicBool,
 }
 
-/// The deadline of one upstream connection in use. Dropping it lifts the deadline; it must be
-/// dropped before the connection is, so that the descriptor is never another's.
-pub struct Watch {
-    fd: RawFd,
-    due: AtomicU64,
-    expired: AtomicBool,
+/// Who kept an exchange waiting for too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Late {
+    /// The upstream: it took or sent nothing.
+    Upstream,
+    /// The client: it sent nothing more of its body.
+    Client,
 }
 
+/// The deadline of one upstream connection in use. Dropping it lifts the deadline; it must be
+/// dropped before the connection is, or without an await after it, so that the descriptor is never
+/// another's when the worker looks.
+pub struct Watch {
+    fd: RawFd,
+    /// When something moved last; this and the rest in milliseconds of [`now`].
+    moved: AtomicU64,
+    /// The upstream's time.
+    limit: AtomicU64,
+    /// The client's time for the next piece of its body; [`NEVER`] once all of it is there.
+    patience: AtomicU64,
+    late: AtomicU8,
+}
+
+const NEVER: u64 = u64::MAX;
+
 impl Watch {
-    /// Watches connection `fd` from now on; it has `limit` until it is late.
-    pub fn arm(fd: RawFd, limit: Duration) -> Arc<Watch> {
-        let watch = Arc::new(Watch { fd, due: AtomicU64::new(0), expired: AtomicBool::new(false) });
-        watch.extend(limit);
+    /// Watches connection `fd` from now on: the upstream has `limit` to send something.
+    pub fn waiting(fd: RawFd, limit: Duration) -> Arc<Watch> {
+        Watch::start(fd, millis(limit), NEVER)
+    }
+
+    /// Watches connection `fd` while a request body is sent on it: the upstream has `limit` to take
+    /// what there is, the client `patience` to send more.
+    pub fn sending(fd: RawFd, limit: Duration, patience: Duration) -> Arc<Watch> {
+        Watch::start(fd, millis(limit), millis(patience))
+    }
+
+    fn start(fd: RawFd, limit: u64, patience: u64) -> Arc<Watch> {
+        let watch = Arc::new(Watch {
+            fd,
+            moved: AtomicU64::new(now()),
+            limit: AtomicU64::new(limit),
+            patience: AtomicU64::new(patience),
+            late: AtomicU8::new(0),
+        });
         WATCHED.with(|watched| watched.add(Arc::downgrade(&watch)));
         watch
     }
 
-    /// Something arrived: the connection has `limit` again.
-    pub fn extend(&self, limit: Duration) {
-        self.due.store(now().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)), Relaxed);
+    /// Something moved: everybody's time begins again.
+    pub fn moved(&self) {
+        self.moved.store(now(), Relaxed);
     }
 
-    /// Whether the connection was shut for being late.
-    pub fn expired(&self) -> bool {
-        self.expired.load(Relaxed)
+    /// From now on the upstream has `limit` to send something, again and again.
+    pub fn wait(&self, limit: Duration) {
+        self.limit.store(millis(limit), Relaxed);
+        self.patience.store(NEVER, Relaxed);
+        self.moved();
     }
 
+    /// For whose being late the connection was shut.
+    pub fn late(&self) -> Option<Late> {
+        match self.late.load(Relaxed) {
+            0 => None,
+            1 => Some(Late::Upstream),
+            _ => Some(Late::Client),
+        }
+    }
+
+    /// Whether it is still to be watched.
     fn check(&self, now: u64) -> bool {
-        if now < self.due.load(Relaxed) {
+        let silent = now.saturating_sub(self.moved.load(Relaxed));
+        let (limit, patience) = (self.limit.load(Relaxed), self.patience.load(Relaxed));
+        if silent < limit.min(patience) {
             return true;
         }
-        self.expired.store(true, Relaxed);
+        let all_taken = patience != NEVER && queued(self.fd, libc::TIOCOUTQ) == Some(0);
+        let unread = queued(self.fd, libc::FIONREAD) > Some(0);
+        let late = match (all_taken, unread) {
+            (_, true) => {
+                // Writing to the client has a timeout of its own.
+                self.moved.store(now, Relaxed);
+                return true;
+            }
+            (true, false) if silent >= patience => 2,
+            (false, false) if silent >= limit => 1,
+            _ => return true,
+        };
+        self.late.store(late, Relaxed);
         // SAFETY: no memory is passed; a descriptor that is no longer a socket is refused.
         unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
         false
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(NEVER)
+}
+
+/// How many bytes the kernel holds in a direction: `FIONREAD` for us, `TIOCOUTQ` for the other side.
+/// `None` when the descriptor is no socket.
+fn queued(fd: RawFd, direction: libc::Ioctl) -> Option<libc::c_int> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: both requests write one int, which lives as long as the call.
+    let asked = unsafe { libc::ioctl(fd, direction, &raw mut bytes) };
+    (asked == 0).then_some(bytes)
 }
 
 impl Watched {
@@ -97,7 +170,7 @@ impl Watched {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
@@ -107,20 +180,52 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_connection_is_shut_and_says_so() {
+    async fn a_late_upstream_is_shut_out_and_said_to_be_late() {
         let (mut client, _server) = pair().await;
-        let watch = Watch::arm(client.as_raw_fd(), Duration::from_millis(60));
+        let watch = Watch::waiting(client.as_raw_fd(), Duration::from_millis(60));
         assert_eq!(client.read(&mut [0; 1]).await.expect("end of stream"), 0);
-        assert!(watch.expired());
+        assert_eq!(watch.late(), Some(Late::Upstream));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stops_sending_is_late_and_not_the_upstream() {
+        let (mut client, _server) = pair().await;
+        let (limit, patience) = (Duration::from_millis(1), Duration::from_millis(60));
+        let watch = Watch::sending(client.as_raw_fd(), limit, patience);
+        assert_eq!(client.read(&mut [0; 1]).await.expect("end of stream"), 0);
+        assert_eq!(watch.late(), Some(Late::Client));
+    }
+
+    #[tokio::test]
+    async fn an_upstream_that_takes_nothing_is_late() {
+        let (mut client, _server) = pair().await;
+        let watch = Watch::sending(client.as_raw_fd(), Duration::from_millis(60), Duration::from_secs(60));
+        let broken = client.write_all(&vec![0; 64 << 20]).await;
+        assert!(broken.is_err());
+        assert_eq!(watch.late(), Some(Late::Upstream));
+    }
+
+    #[tokio::test]
+    async fn an_upstream_with_something_to_read_is_not_late() {
+        let (mut client, mut server) = pair().await;
+        server.write_all(b"ab").await.expect("written");
+        client.readable().await.expect("readable");
+        let watch = Watch::waiting(client.as_raw_fd(), Duration::from_millis(1));
+        let nothing = tokio::time::timeout(TICK * 3, server.read(&mut [0; 1])).await;
+        assert!(nothing.is_err(), "still open");
+        assert_eq!(watch.late(), None);
+        assert_eq!(client.read(&mut [0; 2]).await.expect("bytes"), 2);
+        assert_eq!(client.read(&mut [0; 1]).await.expect("end of stream"), 0);
+        assert_eq!(watch.late(), Some(Late::Upstream));
     }
 
     #[tokio::test]
     async fn a_lifted_deadline_does_nothing() {
         let (mut client, _server) = pair().await;
-        drop(Watch::arm(client.as_raw_fd(), Duration::from_millis(1)));
-        let other = Watch::arm(client.as_raw_fd(), Duration::from_secs(60));
+        drop(Watch::waiting(client.as_raw_fd(), Duration::from_millis(1)));
+        let other = Watch::waiting(client.as_raw_fd(), Duration::from_secs(60));
         let read = tokio::time::timeout(TICK * 4, client.read(&mut [0; 1])).await;
         assert!(read.is_err(), "still open");
-        assert!(!other.expired());
+        assert_eq!(other.late(), None);
     }
 }

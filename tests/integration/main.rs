@@ -9,6 +9,7 @@ mod certificates;
 mod cli;
 mod client_address;
 mod curl;
+mod exchange;
 mod forwarding;
 mod framing;
 mod hostile;

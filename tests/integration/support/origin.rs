@@ -212,7 +212,8 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    fn wait(&self) {
+    /// Waits until it is open.
+    pub fn wait(&self) {
         let mut open = self.open.lock().unwrap();
         while !*open {
             let (guard, timeout) = self.changed.wait_timeout(open, eventually::DEADLINE * 3).unwrap();
