@@ -11,8 +11,12 @@ const ROUTES: &str = "routes: [{ name: app, hosts: [app.test], upstream: [\"{ORI
                       certificates: [{ cert: app.pem, key: app.key }]\n";
 
 fn start(further: &str) -> (Gateway, Origin) {
+    start_with(&format!("{ROUTES}{further}"))
+}
+
+fn start_with(yaml: &str) -> (Gateway, Origin) {
     let origin = Origin::script(|request| Reply::ok(std::str::from_utf8(&request.body).unwrap()));
-    let builder = Gateway::builder(&format!("{ROUTES}{further}"));
+    let builder = Gateway::builder(yaml);
     Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
     (builder.origin(&origin).start(), origin)
 }
@@ -92,11 +96,13 @@ fn a_stream_that_is_given_up_is_499_and_frees_the_upstream() {
 
 #[test]
 fn a_body_that_stalls_holds_no_connection() {
-    let yaml = "limits: { idle_timeout: 300ms, body_idle_timeout: 300ms }";
-    let (gateway, _origin) = start(yaml);
+    let routes = ROUTES.replace("upstream:", "timeouts: { response: 300ms }, upstream:");
+    let limits = "limits: { idle_timeout: 300ms, body_idle_timeout: 300ms }";
+    let (gateway, _origin) = start_with(&format!("{routes}{limits}"));
     let mut client = Http2::open(gateway.address(), "app.test");
-    let (status, _stream) = client.stall("https://unknown.test/");
-    assert_eq!(status, 404);
+    // Both streams stay open on the client's side.
+    let (refused, proxied) = (client.stall("https://unknown.test/"), client.stall("https://app.test/"));
+    assert_eq!((refused.0, proxied.0), (404, 504));
     client.wait_closed();
     until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
 }
