@@ -27,6 +27,8 @@ pub struct Exchange {
     pub client: IpAddr,
     /// Whether the peer may speak for others.
     pub peer_trusted: bool,
+    /// Whether the client speaks TLS.
+    pub secure: bool,
     /// Canonical host, without port; empty when the request names none.
     pub host: String,
     /// The route that took it.
@@ -100,6 +102,7 @@ impl Exchange {
             time: SystemTime::now(),
             client: IpAddr::from([0, 0, 0, 0]),
             peer_trusted: false,
+            secure: false,
             host: String::new(),
             route: None,
             rejection: None,
@@ -119,13 +122,9 @@ impl Exchange {
         connection.exchange_complete();
     }
 
-    /// `https` when the client speaks TLS to us, else `http`.
+    /// `https` when the client speaks TLS: to us, or to the trusted proxy before us.
     pub fn scheme(&self) -> &'static str {
-        if self.connection.as_ref().is_some_and(|connection| connection.tls.is_some()) {
-            "https"
-        } else {
-            "http"
-        }
+        if self.secure { "https" } else { "http" }
     }
 }
 

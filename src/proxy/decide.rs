@@ -87,6 +87,10 @@ fn identify_client(head: &RequestHeader, exchange: &mut Exchange) {
         if let Some(id) = head.headers.get("x-request-id") {
             exchange.request_id.keep(id);
         }
+        // A proxy that ended the client's TLS would be redirected to https for ever.
+        if let Some(scheme) = head.headers.get("x-forwarded-proto") {
+            exchange.secure = scheme.as_bytes().eq_ignore_ascii_case(b"https");
+        }
     }
 }
 
@@ -117,27 +121,29 @@ fn refuse(on_deny: OnDeny, exchange: &mut Exchange) -> Verdict {
 }
 
 fn must_be_https(exchange: &Exchange) -> bool {
-    exchange
-        .connection
-        .as_ref()
-        .is_some_and(|connection| connection.listener.redirect_http && connection.tls.is_none())
+    !exchange.secure
+        && exchange.connection.as_ref().is_some_and(|connection| connection.listener.redirect_http)
 }
 
 fn redirect(to: &Redirect, head: &RequestHeader, exchange: &Exchange) -> Verdict {
     let view = RedirectView {
         scheme: exchange.scheme(),
         host: &exchange.host,
-        authority: head
-            .headers
-            .get(http::header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .unwrap_or(&exchange.host),
+        authority: authority(head).unwrap_or(&exchange.host),
         path: head.uri.path(),
         query: head.uri.query(),
     };
     match to.render(view) {
         Some(head) => Verdict::Redirect(Box::new(head)),
         None => Verdict::Reject(Rejection::Target),
+    }
+}
+
+/// Host and port as the client named them.
+fn authority(head: &RequestHeader) -> Option<&str> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => head.headers.get(http::header::HOST)?.to_str().ok(),
     }
 }
 

@@ -23,6 +23,7 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
             connection.consumed(Some(http1.get_headers_raw_bytes().len() as u64));
         }
         exchange.client = connection.peer.ip();
+        exchange.secure = connection.tls.is_some();
     }
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;

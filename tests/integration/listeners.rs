@@ -64,6 +64,22 @@ fn plain_http_is_redirected_to_the_same_url_under_https() {
     assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").text(), "hello");
 }
 
+/// A load balancer that ends TLS would send its clients round for ever.
+#[test]
+fn a_client_that_spoke_tls_to_a_trusted_proxy_is_not_redirected() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}access: {{ trusted_proxies: [127.0.0.1/32] }}\n\
+         listeners: [{{ address: \"127.0.0.1:{{PORT}}\", redirect_http: true }}]"
+    ));
+    let status = |headers| gateway.connect().get("app.test", "/", headers).status;
+    assert_eq!(status("X-Forwarded-Proto: https\r\n"), 200);
+    assert_eq!(status("X-Forwarded-Proto: http\r\n"), 308);
+    assert_eq!(status(""), 308);
+    let stranger = "127.0.0.2".parse().expect("an address");
+    let mut stranger = Connection::open_from(stranger, gateway.address());
+    assert_eq!(stranger.get("app.test", "/", "X-Forwarded-Proto: https\r\n").status, 308);
+}
+
 #[test]
 fn http2_is_chosen_by_alpn_unless_switched_off() {
     let gateway = Gateway::start(&format!(
