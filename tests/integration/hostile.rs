@@ -1,7 +1,7 @@
 //! What a hostile client tries with its head, and with the time it takes.
 
 use crate::support::eventually::until;
-use crate::support::{Gateway, Origin};
+use crate::support::{Gate, Gateway, Origin, Reply};
 use std::time::{Duration, Instant};
 
 const ROUTES: &str = "routes: [{ upstream: [\"{ORIGIN}\"] }]\n";
@@ -168,4 +168,42 @@ fn broken_heads_do_not_fill_the_log() {
     drop(connection);
     gateway.wait_metric("portcullis_connections_total", &[], 3.0);
     assert_eq!(gateway.log(), before);
+}
+
+#[test]
+fn exchanges_that_are_broken_off_leave_nothing_behind() {
+    let origin = Origin::script(|request| match request.target() {
+        "/held" => Reply::ok("never").after(&Gate::closed()),
+        "/switch" => Reply::Raw(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n".to_vec(),
+        ),
+        _ => Reply::ok(&"x".repeat(1 << 20)),
+    });
+    let gateway = Gateway::with_origin(ROUTES, &origin);
+    let in_flight = || {
+        let metrics = gateway.metrics();
+        metrics.sum("portcullis_http_requests_in_flight", &[])
+            + metrics.sum("portcullis_upstream_requests_in_flight", &[])
+    };
+    let round = || {
+        for head in [
+            "GET /held HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /large HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx",
+            "POST /held HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+            "GET /switch HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+            "GET / HTTP/1.1\r\nHo",
+        ] {
+            for _ in 0..10 {
+                gateway.connect().send(head);
+            }
+        }
+        until("nothing in flight", || in_flight() == 0.0);
+        until("no open connection", || gateway.metrics().sum("portcullis_connections_open", &[]) == 0.0);
+    };
+    round();
+    let before = gateway.open_fds();
+    round();
+    round();
+    until("no more descriptors than before", || gateway.open_fds() <= before + 2);
 }
