@@ -17,6 +17,9 @@ pub fn new(conf: &Arc<ServerConf>, gateway: Gateway, limits: &Limits) -> HttpPro
     let mut proxy = pingora_proxy::http_proxy(conf, gateway);
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(limits.idle_timeout);
+    // Intake refuses CONNECT. The engine would do so before any hook: in its own name, and without a
+    // record or a count.
+    options.allow_connect_method_proxying = true;
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2_options(limits));
     proxy

@@ -28,7 +28,7 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;
     let checked = check_limits(session, &limits)
-        .and_then(|()| check_method(session.req_header()))
+        .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
     if let Err(rejection) = checked {
@@ -71,12 +71,17 @@ fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejectio
     if block > limits.headers { Err(Rejection::HeadersTooLarge) } else { Ok(()) }
 }
 
-fn check_method(head: &RequestHeader) -> Result<(), Rejection> {
-    // RFC 9110 section 9.3.8: TRACE shows a client headers it must not see.
-    if head.method == Method::TRACE || head.method == Method::CONNECT {
-        return Err(Rejection::Method);
+fn check_method(session: &mut ServerSession) -> Result<(), Rejection> {
+    match session.req_header().method {
+        // RFC 9110 section 9.3.8: it shows a client headers it must not see.
+        Method::TRACE => Err(Rejection::Method),
+        Method::CONNECT => {
+            // What follows is meant for the tunnel (RFC 9110 section 9.3.6) and is no request.
+            session.set_keepalive(None);
+            Err(Rejection::Method)
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Framing the engine understands and somebody behind us may understand otherwise. Where such a

@@ -106,3 +106,22 @@ fn a_body_that_stalls_holds_no_connection() {
     client.wait_closed();
     until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
 }
+
+#[test]
+fn refusals_before_any_route_never_name_the_engine() {
+    let (gateway, origin) = start("");
+    let mut client = Http2::open(gateway.address(), "app.test");
+    let mut connect = Request::connect("app.test:443").body(()).unwrap();
+    connect.headers_mut().insert("x-forwarded-for", "10.0.0.1".parse().unwrap());
+    let trace = Request::trace("https://app.test/").body(()).unwrap();
+    let disagreeing = Request::get("https://app.test/").header("host", "other.test").body(()).unwrap();
+    let user = Request::get("https://u@app.test/").body(()).unwrap();
+    for (request, status) in [(trace, 405), (connect, 405), (disagreeing, 400), (user, 400)] {
+        let shown = format!("{request:?}");
+        let answer = client.request(request, b"").expect("an answer");
+        assert_eq!((answer.status, answer.header("server")), (status, None), "{shown}");
+    }
+    assert!(origin.requests().is_empty());
+    assert_eq!(gateway.metrics().sum("portcullis_rejections_total", &[("reason", "method")]), 2.0);
+    assert_eq!(gateway.wait_record(|record| record["method"] == "CONNECT")["rejection"], "method");
+}
