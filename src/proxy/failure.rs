@@ -57,6 +57,8 @@ fn can_be_kept(session: &mut ServerSession) -> bool {
         && session.is_body_done()
         && !session.req_header().headers.contains_key(header::TRANSFER_ENCODING)
         && !session.req_header().headers.contains_key(header::UPGRADE)
+        // The engine may have escaped the target: then the head is not as long as it was sent.
+        && !session.req_header().raw_path().contains(&b'%')
 }
 
 fn downstream(etype: &ErrorType) -> Rejection {

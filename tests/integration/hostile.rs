@@ -171,6 +171,27 @@ fn broken_heads_do_not_fill_the_log() {
 }
 
 #[test]
+fn a_request_behind_a_failed_one_is_answered_or_never_read() {
+    let origin = Origin::script(|request| match request.target() {
+        target if target.starts_with("/dies") => Reply::Close,
+        target => Reply::ok(target),
+    });
+    let gateway = Gateway::with_origin(ROUTES, &origin);
+    // Twenty spaces become forty bytes more, which is what the second request has.
+    let second = "GET /second HTTP/1.1\r\nHost:a\r\nX:1234\r\n\r\n";
+    assert_eq!(second.len(), 40);
+    for first in ["/dies".to_owned(), format!("/dies{}", " ".repeat(20))] {
+        let mut connection = gateway.connect();
+        connection.send(format!("GET {first}x HTTP/1.1\r\nHost: a\r\n\r\n{second}"));
+        assert_eq!(connection.response().status, 502, "{first}");
+        let _ = connection.try_send("GET /third HTTP/1.1\r\nHost: a\r\n\r\n");
+        if let Ok(next) = connection.try_response() {
+            assert_eq!(next.text(), "/second", "{first}");
+        }
+    }
+}
+
+#[test]
 fn exchanges_that_are_broken_off_leave_nothing_behind() {
     let origin = Origin::script(|request| match request.target() {
         "/held" => Reply::ok("never").after(&Gate::closed()),
