@@ -275,6 +275,7 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
     let gateway = Gateway::builder(ROUTES).set("ORIGIN", early_answer()).start();
     let mut connection = gateway.connect();
     connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000000\r\n\r\n");
+    connection.wait_bytes(b"HTTP/1.1 403 ");
     let _ = connection.try_send(vec![b'x'; 5_000_000]);
     assert_eq!(connection.response().status, 403);
     assert!(connection.rest().is_empty(), "nothing but one answer");
