@@ -102,7 +102,7 @@ fn a_body_that_stalls_holds_no_connection() {
     let mut client = Http2::open(gateway.address(), "app.test");
     // Both streams stay open on the client's side.
     let (refused, proxied) = (client.stall("https://unknown.test/"), client.stall("https://app.test/"));
-    assert_eq!((refused.0, proxied.0), (404, 504));
+    assert_eq!((refused.0, proxied.0), (404, 408));
     client.wait_closed();
     until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
 }
