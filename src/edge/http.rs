@@ -1,5 +1,6 @@
 //! The life of an HTTP connection: requests one after the other, or many at once.
 
+use super::connection::Connection;
 use super::idle::{Wait, Waited};
 use super::stream::EdgeStream;
 use crate::snapshot::SnapshotStore;
@@ -35,6 +36,7 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
     shutdown: &ShutdownWatch,
 ) {
     let connection = stream.connection();
+    let _kept = ForgetKept(Arc::clone(&connection));
     let mut settings = None;
     loop {
         let idle = snapshots.load().limits.idle_timeout;
@@ -63,5 +65,15 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
                 _ => return,
             },
         }
+    }
+}
+
+/// A kept stream holds its connection, which holds the stream: whatever ends the task ends that too.
+struct ForgetKept(Arc<Connection>);
+
+impl Drop for ForgetKept {
+    fn drop(&mut self) {
+        self.0.keep(false);
+        drop(self.0.take_kept());
     }
 }

@@ -87,11 +87,12 @@ pub fn begun(session: &ServerSession) -> Option<StatusCode> {
     (!status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS).then_some(status)
 }
 
-/// Closes without an answer: HTTP/1 loses its connection, HTTP/2 the stream.
+/// Closes without an answer: HTTP/1 loses its connection, HTTP/2 the stream, for a reason that does
+/// not invite to try again (RFC 9113 section 8.7).
 fn close(session: &mut ServerSession, exchange: &mut Exchange) {
     exchange.status = 403;
     session.set_keepalive(None);
-    session.shutdown_with_reason(h2::Reason::REFUSED_STREAM);
+    session.shutdown_with_reason(h2::Reason::CANCEL);
 }
 
 /// What is done with the unread part of a request body once the answer is out.

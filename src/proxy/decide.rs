@@ -87,9 +87,12 @@ fn identify_client(head: &RequestHeader, exchange: &mut Exchange) {
         if let Some(id) = head.headers.get("x-request-id") {
             exchange.request_id.keep(id);
         }
-        // A proxy that ended the client's TLS would be redirected to https for ever.
-        if let Some(scheme) = head.headers.get("x-forwarded-proto") {
-            exchange.secure = scheme.as_bytes().eq_ignore_ascii_case(b"https");
+        // A proxy that ended the client's TLS would be redirected to https for ever. Of several words,
+        // which nobody agrees on, none is believed.
+        match head.headers.get("x-forwarded-proto").map(|scheme| scheme.as_bytes()) {
+            Some(scheme) if scheme.eq_ignore_ascii_case(b"https") => exchange.secure = true,
+            Some(scheme) if scheme.eq_ignore_ascii_case(b"http") => exchange.secure = false,
+            _ => {}
         }
     }
 }
