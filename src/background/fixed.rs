@@ -37,7 +37,17 @@ fn changed_keys(running: &Config, next: &Config) -> Vec<String> {
 
 fn changed_fields(running: &ListenerConfig, next: &ListenerConfig) -> impl Iterator<Item = &'static str> {
     // Taken apart so that a new field does not compile until it has a place here.
-    let ListenerConfig { name, address, tls, redirect_http, http2 } = running;
+    let ListenerConfig {
+        name,
+        address,
+        tls,
+        redirect_http,
+        http2,
+        // Looked up in the serving snapshot for each new connection.
+        proxy_protocol: _,
+        max_connections: _,
+        max_connections_per_client: _,
+    } = running;
     [
         (*name != next.name, "name"),
         (*address != next.address, "address"),

@@ -24,6 +24,15 @@ pub struct ListenerConfig {
     /// Offer HTTP/2 (by ALPN).
     #[serde(default = "yes")]
     pub http2: bool,
+    /// Whether connections begin with a PROXY header, believed from trusted proxies only.
+    #[serde(default)]
+    pub proxy_protocol: ProxyProtocol,
+    /// Connections at a time.
+    #[serde(default = "most_connections")]
+    pub max_connections: u32,
+    /// Connections of one client at a time; 0 = no limit.
+    #[serde(default)]
+    pub max_connections_per_client: u32,
 }
 
 impl ListenerConfig {
@@ -50,6 +59,23 @@ pub enum ListenerTls {
     Off,
 }
 
+/// Whether connections begin with a header of the PROXY protocol, version 1 or 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyProtocol {
+    /// Nothing is looked for.
+    #[default]
+    Off,
+    /// Those of trusted proxies may.
+    Accept,
+    /// They must, and only trusted proxies may connect.
+    Require,
+}
+
+fn most_connections() -> u32 {
+    100_000
+}
+
 fn yes() -> bool {
     true
 }
@@ -62,5 +88,8 @@ pub(super) fn default_listeners() -> Vec<ListenerConfig> {
         tls: ListenerTls::Auto,
         redirect_http: false,
         http2: true,
+        proxy_protocol: ProxyProtocol::Off,
+        max_connections: most_connections(),
+        max_connections_per_client: 0,
     }]
 }

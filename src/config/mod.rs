@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
 pub use error::{Problem, Problems, ValueError};
-pub use listener::{ListenerConfig, ListenerTls};
+pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
 pub use route::{PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig, ValueMatchConfig};
 pub use source::Source;

@@ -15,11 +15,8 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Keys that the contract names and a later version brings.
-const LATER: [&str; 16] = [
+const LATER: [&str; 13] = [
     "token_file",
-    "proxy_protocol",
-    "max_connections",
-    "max_connections_per_client",
     "client_auth",
     "tickets",
     "mode",

@@ -1,6 +1,8 @@
 //! From an accepted socket to a connection the application serves.
 
-use super::connection::{Connection, TlsInfo, canonical_peer};
+use super::admission::Admission;
+use super::census::Place;
+use super::connection::{Connection, Peers, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
 use super::http;
@@ -65,10 +67,19 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             };
             match accepted {
                 Ok((stream, peer)) => {
+                    let limit = listener.entrance(&self.snapshots.load()).max_connections;
+                    let Some(place) = listener.census.enter(limit) else {
+                        listener.metrics.refused("max_connections");
+                        log::debug!(
+                            "listener `{}`: connection from {peer} refused: it is full",
+                            listener.name
+                        );
+                        continue;
+                    };
                     let (door, listener, shutdown) =
                         (Arc::clone(&self), Arc::clone(&listener), shutdown.clone());
                     // Counted here and not in the task, which has not run when the next one is accepted.
-                    let open = Open::new(&listener, &self.drain, &self.share);
+                    let open = Open::new(&listener, place, &self.drain, &self.share);
                     tokio::spawn(async move {
                         door.serve(listener, stream, peer, shutdown).await;
                         drop(open);
@@ -96,17 +107,32 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         let limits = self.snapshots.load().limits;
         let peer = canonical_peer(peer);
         let mut wait = self.waiting.enter();
-        match self.open(&listener, Socket::new(stream), &limits, &mut wait).await {
+        let mut socket = Socket::new(stream);
+        let refuse = |reason| {
+            listener.metrics.refused(reason);
+            log::debug!("listener `{}`: connection from {peer} refused: {reason}", listener.name);
+        };
+        let admission = Admission {
+            listener: &listener,
+            snapshots: &self.snapshots,
+            metrics: &self.metrics,
+            limits: &limits,
+        };
+        let admitted = match admission.settle(&mut socket, peer, &mut wait).await {
+            Ok(Some(admitted)) => admitted,
+            Ok(None) => return,
+            Err(reason) => return refuse(reason),
+        };
+        match self.open(&listener, socket, &limits, &mut wait).await {
             Ok(Some((transport, tls))) => {
-                let stream = self.wrap(listener, transport, tls, peer, &limits);
+                let peers = Peers { peer: admitted.peer, transport_peer: peer };
+                let stream = self.wrap(Arc::clone(&listener), transport, tls, peers, &limits);
                 http::serve(&self.app, stream, wait, &self.snapshots, &shutdown).await;
             }
             Ok(None) => {}
-            Err(reason) => {
-                listener.metrics.refused(reason);
-                log::debug!("listener `{}`: connection from {peer} refused: {reason}", listener.name);
-            }
+            Err(reason) => refuse(reason),
         }
+        drop(admitted.place);
     }
 
     /// Sniffs and handshakes. `Ok(None)`: the client left or stayed silent, which is no event.
@@ -171,7 +197,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         listener: Arc<Listener>,
         transport: Transport,
         tls: Option<TlsInfo>,
-        peer: SocketAddr,
+        peers: Peers,
         limits: &Limits,
     ) -> EdgeStream {
         let (fd, tls_digest, alpn) = match &transport {
@@ -190,9 +216,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         };
         let socket = SocketDigest::from_raw_fd(fd);
         // Known from accept: saves the engine asking the kernel for it.
-        let _ = socket.peer_addr.set(Some(EngineAddr::Inet(peer)));
+        let _ = socket.peer_addr.set(Some(EngineAddr::Inet(peers.peer)));
         let multiplexed = matches!(alpn, Some(ALPN::H2));
-        let connection = Arc::new(Connection::new(listener, peer, tls, multiplexed));
+        let connection = Arc::new(Connection::new(listener, peers, tls, multiplexed));
         let digests =
             Digests { proxy: connection.into_digest(), socket: Arc::new(socket), tls: tls_digest, alpn };
         let refusal = Refusal { snapshots: Arc::clone(&self.snapshots), metrics: Arc::clone(&self.metrics) };
@@ -203,14 +229,15 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
 /// An accepted socket, counted in the gauge of its listener and for draining.
 struct Open {
     listener: Arc<Listener>,
+    _place: Place,
     _drain: DrainGuard,
     _share: ShareGuard,
 }
 
 impl Open {
-    fn new(listener: &Arc<Listener>, drain: &Arc<Drain>, share: &Share) -> Self {
+    fn new(listener: &Arc<Listener>, place: Place, drain: &Arc<Drain>, share: &Share) -> Self {
         listener.metrics.open().inc();
-        Open { listener: Arc::clone(listener), _drain: drain.enter(), _share: share.enter() }
+        Open { listener: Arc::clone(listener), _place: place, _drain: drain.enter(), _share: share.enter() }
     }
 }
 

@@ -18,8 +18,11 @@ use std::time::Duration;
 pub struct Connection {
     /// Where it came in.
     pub listener: Arc<Listener>,
-    /// The other end; an IPv4-mapped address is shown as IPv4.
+    /// Who speaks to us: the address a PROXY header named, else the other end; an IPv4-mapped address
+    /// is shown as IPv4. Every decision goes by this one.
     pub peer: SocketAddr,
+    /// The other end of the socket, whatever it said.
+    pub transport_peer: SocketAddr,
     /// Present when the connection is TLS.
     pub tls: Option<TlsInfo>,
     /// [`Connection::peer`] as a header value, for X-Forwarded-For.
@@ -30,6 +33,15 @@ pub struct Connection {
     consumed: AtomicU64,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
+}
+
+/// Both ends a connection may be said to come from; the same without a PROXY header.
+#[derive(Debug, Clone, Copy)]
+pub struct Peers {
+    /// See [`Connection::peer`].
+    pub peer: SocketAddr,
+    /// See [`Connection::transport_peer`].
+    pub transport_peer: SocketAddr,
 }
 
 /// Stands for a number of consumed bytes that is not known.
@@ -60,7 +72,8 @@ pub enum Phase {
 
 impl Connection {
     /// A connection that was just accepted; it counts as open until it is dropped.
-    pub fn new(listener: Arc<Listener>, peer: SocketAddr, tls: Option<TlsInfo>, multiplexed: bool) -> Self {
+    pub fn new(listener: Arc<Listener>, peers: Peers, tls: Option<TlsInfo>, multiplexed: bool) -> Self {
+        let Peers { peer, transport_peer } = peers;
         listener.metrics.connection(if multiplexed { "http2" } else { "http1" });
         let phase = if multiplexed { Phase::Multiplexed } else { Phase::Head };
         // An address is always a valid header value.
@@ -68,6 +81,7 @@ impl Connection {
         Connection {
             listener,
             peer,
+            transport_peer,
             tls,
             peer_value: peer_value.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
             phase: AtomicU8::new(phase as u8),

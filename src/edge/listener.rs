@@ -1,6 +1,8 @@
 //! Listening sockets: bound once for the process, duplicated for every worker.
 
-use crate::config::{ListenerConfig, ListenerTls};
+use super::census::Census;
+use crate::config::{ListenerConfig, ListenerTls, ProxyProtocol};
+use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{ListenerMetrics, Metrics};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
@@ -27,6 +29,20 @@ pub struct Listener {
     pub http2: bool,
     /// Its series.
     pub metrics: Arc<ListenerMetrics>,
+    /// Its connections, counted.
+    pub census: Arc<Census>,
+    bound_with: Entrance,
+}
+
+/// Settings that hold for connections accepted from now on: a reload changes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entrance {
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: ProxyProtocol,
+    /// Connections at a time.
+    pub max_connections: u32,
+    /// Connections of one client at a time; 0 = no limit.
+    pub max_connections_per_client: u32,
 }
 
 /// A bound socket and what its connections are.
@@ -43,6 +59,25 @@ pub struct BindError {
     name: String,
     address: SocketAddr,
     error: io::Error,
+}
+
+impl Listener {
+    /// What the configuration that serves says of new connections.
+    pub fn entrance(&self, snapshot: &Snapshot) -> Entrance {
+        let mut listeners = snapshot.listeners().iter();
+        let config = listeners.find(|config| config.name.as_deref() == Some(&*self.name));
+        config.map_or(self.bound_with, Entrance::from)
+    }
+}
+
+impl From<&ListenerConfig> for Entrance {
+    fn from(config: &ListenerConfig) -> Self {
+        Entrance {
+            proxy_protocol: config.proxy_protocol,
+            max_connections: config.max_connections,
+            max_connections_per_client: config.max_connections_per_client,
+        }
+    }
 }
 
 impl BoundListener {
@@ -63,6 +98,8 @@ impl BoundListener {
             http2: config.http2,
             metrics: metrics.listener(&name),
             name: name.into(),
+            census: Arc::default(),
+            bound_with: Entrance::from(config),
         });
         Ok(BoundListener { listener, socket })
     }

@@ -1,20 +1,24 @@
 //! The door: sockets, accept loops, TLS handshakes and the stream handed to the proxy.
 //!
 //! Each address is bound once ([`listener`]); every worker gets its own duplicate of the socket and
-//! runs its own accept loops ([`worker`]), so a connection lives and dies on one thread. A
-//! connection is told apart by its first byte, handshaken with the certificates of the serving
+//! runs its own accept loops ([`worker`]), so a connection lives and dies on one thread. Who may come
+//! in is settled before anything else is read ([`admission`]): the PROXY protocol ([`proxy_header`]),
+//! addresses, numbers ([`census`]). A connection is told apart by its first byte, handshaken with the certificates of the serving
 //! snapshot ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one
 //! request at a time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
 //! nothing of HTTP but the deadline of a header block.
 
 pub mod accept;
+pub mod admission;
+pub mod census;
 pub mod connection;
 pub mod deadline;
 pub mod drain;
 pub mod http;
 pub mod idle;
 pub mod listener;
+pub mod proxy_header;
 pub mod share;
 pub mod silence;
 pub mod socket;

@@ -53,8 +53,32 @@ impl Socket {
         Poll::Ready(Ok(self.held().first().copied()))
     }
 
-    fn held(&self) -> &[u8] {
+    /// What the peer has sent and nobody has read yet.
+    pub fn held(&self) -> &[u8] {
         self.ahead.get(self.taken..).unwrap_or_default()
+    }
+
+    /// Reads more behind what is held; `false` when the peer has closed. Whoever asks for more sees
+    /// to it that this ends.
+    pub fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        SCRATCH_BUFFER.with_borrow_mut(|scratch| {
+            let mut buf = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
+            self.ahead.extend_from_slice(buf.filled());
+            Poll::Ready(Ok(!buf.filled().is_empty()))
+        })
+    }
+
+    /// Counts `count` of the held bytes as read.
+    pub fn consume(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken >= self.ahead.len() {
+            self.taken = 0;
+            self.ahead.clear();
+            if self.ahead.capacity() > KEPT {
+                self.ahead = Vec::new();
+            }
+        }
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -79,14 +103,7 @@ impl Socket {
         let held = self.held();
         let count = held.len().min(buf.remaining());
         buf.put_slice(&held[..count]);
-        self.taken += count;
-        if self.taken >= self.ahead.len() {
-            self.taken = 0;
-            self.ahead.clear();
-            if self.ahead.capacity() > KEPT {
-                self.ahead = Vec::new();
-            }
-        }
+        self.consume(count);
     }
 }
 
@@ -174,6 +191,24 @@ mod tests {
         let (mut socket, client) = pair().await;
         drop(client);
         assert_eq!(first_byte(&mut socket).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_held_grows_and_is_consumed() {
+        let (mut socket, mut client) = pair().await;
+        client.write_all(b"head").await.expect("write");
+        assert_eq!(first_byte(&mut socket).await, Some(b'h'));
+        client.write_all(b"er\0rest").await.expect("write");
+        while socket.held().len() < 11 {
+            assert!(std::future::poll_fn(|cx| socket.poll_more(cx)).await.expect("no error"));
+        }
+        socket.consume(7);
+        assert_eq!(socket.held(), b"rest");
+        let mut rest = [0; 4];
+        socket.read_exact(&mut rest).await.expect("read");
+        assert_eq!(&rest, b"rest");
+        drop(client);
+        assert!(!std::future::poll_fn(|cx| socket.poll_more(cx)).await.expect("no error"));
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ pub fn write(
         time: exchange.time,
         request_id: request_id.as_str(),
         client: exchange.client,
-        peer: connection.map(|connection| connection.peer),
+        peer: connection.map(|connection| connection.transport_peer),
         listener: connection.map_or("", |connection| &connection.listener.name),
         tls: connection.and_then(|connection| connection.tls.as_ref()).map(|tls| tls.version),
         method: head.method.as_str(),

@@ -113,6 +113,45 @@ fn a_denied_connection_can_be_closed_without_an_answer() {
 }
 
 #[test]
+fn a_closing_policy_closes_before_the_handshake_and_says_so() {
+    let closing = format!("{ROUTES}access: {{ deny: [127.0.0.2/32], on_deny: close }}\n");
+    let gateway = Gateway::start(&closing);
+    let mut denied = Connection::open_from("127.0.0.2".parse().unwrap(), gateway.address());
+    assert!(denied.rest().is_empty(), "closed without having said a word");
+    let denial = [("scope", "global"), ("reason", "listed")];
+    gateway.wait_metric("portcullis_access_denied_total", &denial, 1.0);
+    let refused = [("listener", "edge"), ("reason", "access_denied")];
+    gateway.wait_metric("portcullis_connections_refused_total", &refused, 1.0);
+    assert_eq!(gateway.metrics().sum("portcullis_tls_handshakes_total", &[]), 0.0);
+    assert_eq!(gateway.connect_tls("app.test").get("app.test", "/", "").status, 200);
+    // A policy that answers has to hear the request first.
+    gateway.reload(&closing.replace("close", "respond"));
+    assert_eq!(status_from(&gateway, "127.0.0.2", "/"), 403);
+    assert!(
+        gateway
+            .access_records()
+            .iter()
+            .all(|record| record["client"] != "127.0.0.2" || record["status"] == 403)
+    );
+}
+
+#[test]
+fn a_trusted_proxy_is_not_judged_before_its_client_is_known() {
+    let gateway = Gateway::start(&format!(
+        "{ROUTES}access: {{ trusted_proxies: [127.0.0.2/32], allow: [203.0.113.0/24], on_deny: close }}\n"
+    ));
+    let connect = || Connection::open_from("127.0.0.2".parse().unwrap(), gateway.address());
+    assert_eq!(connect().get("app.test", "/", "X-Forwarded-For: 203.0.113.7\r\n").status, 200);
+    for headers in ["", "X-Forwarded-For: 198.51.100.1\r\n"] {
+        let mut connection = connect();
+        connection.send(format!("GET /denied HTTP/1.1\r\nHost: app.test\r\n{headers}\r\n"));
+        assert!(connection.rest().is_empty(), "{headers}");
+    }
+    assert_eq!(gateway.wait_record_of("/denied")["status"], 403);
+    assert!(gateway.connect().rest().is_empty(), "another peer is judged at once");
+}
+
+#[test]
 fn upgrade_requests_are_decided_like_all_others() {
     let origin = Origin::script(|_| Reply::WebSocketEcho);
     let yaml = "routes:\n  - { hosts: [app.test], access: { deny: [127.0.0.2/32] }, upstream: [\"{ORIGIN}\"] }\n\

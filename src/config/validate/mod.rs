@@ -8,7 +8,7 @@ mod syntax;
 
 use super::access::{AccessConfig, CidrEntry};
 use super::error::{MAX_PROBLEMS, ValueError, quoted};
-use super::listener::ListenerTls;
+use super::listener::{ListenerTls, ProxyProtocol};
 use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -102,6 +102,20 @@ impl Check<'_> {
                 let error = ValueError::new("needs `tls: auto`, HTTP and HTTPS on one port");
                 self.refuse(format!("{path}.redirect_http"), error);
             }
+            if listener.max_connections == 0 {
+                let error = ValueError::new("must be at least 1");
+                self.refuse(format!("{path}.max_connections"), error.with_hint("leave it out for 100000"));
+            }
+            self.proxy_protocol(listener.proxy_protocol, &config.access, &path);
+        }
+    }
+
+    fn proxy_protocol(&mut self, wanted: ProxyProtocol, access: &AccessConfig, path: &str) {
+        let nobody = access.trusted_proxies.is_empty() && !self.source.lost_parts("access");
+        if wanted != ProxyProtocol::Off && nobody {
+            let error = ValueError::new("needs `access.trusted_proxies`: nobody else is believed");
+            let error = error.with_hint("name the prefixes of your load balancers there");
+            self.refuse(format!("{path}.proxy_protocol"), error);
         }
     }
 

@@ -38,7 +38,7 @@ pub struct ListenerMetrics {
     name: Arc<str>,
     connections: LabelCounters<&'static str, 8>,
     open: IntGauge,
-    refused: LabelCounters<&'static str, 16>,
+    refused: LabelCounters<&'static str, 24>,
     handshakes: LabelCounters<(&'static str, bool, bool), 24>,
 }
 
@@ -63,7 +63,7 @@ impl ListenerMetrics {
         &self.open
     }
 
-    /// Counts a connection closed before its first request. At most 16 reasons, further ones are `other`.
+    /// Counts a connection closed before its first request. At most 24 reasons, further ones are `other`.
     pub fn refused(&self, reason: &'static str) {
         self.refused.add(reason);
     }

@@ -34,6 +34,14 @@ impl Connection {
         Ok(Connection::from(Stream::Tls(Box::new(stream))))
     }
 
+    /// Connects, sends these bytes and shakes hands after them.
+    pub fn open_tls_after(first: &[u8], address: SocketAddr, client: &TlsClient) -> io::Result<Self> {
+        let mut tcp = tcp(address);
+        tcp.write_all(first)?;
+        let stream = client.connect(tcp)?;
+        Ok(Connection::from(Stream::Tls(Box::new(stream))))
+    }
+
     /// Connects from a source address of this machine.
     pub fn open_from(source: IpAddr, address: SocketAddr) -> Self {
         let domain = socket2::Domain::for_address(address);

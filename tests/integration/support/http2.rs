@@ -10,6 +10,7 @@ use http::Request;
 use pingora_core::tls::tokio_ssl::SslStream;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -24,10 +25,16 @@ pub struct Http2 {
 impl Http2 {
     /// Connects, offers `h2` by ALPN and shakes hands.
     pub fn open(address: SocketAddr, name: &'static str) -> Self {
+        Http2::open_after(b"", address, name)
+    }
+
+    /// Connects, sends these bytes, and shakes hands after them.
+    pub fn open_after(first: &[u8], address: SocketAddr, name: &'static str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = TlsClient::new(TlsOptions { name: Some(name), alpn: &["h2"], ..TlsOptions::default() });
         let (send, connection) = runtime.block_on(async {
-            let stream = TcpStream::connect(address).await.expect("a connection");
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            stream.write_all(first).await.expect("bytes sent");
             let mut stream = SslStream::new(client.ssl(), stream).expect("a stream");
             Pin::new(&mut stream).connect().await.expect("a handshake");
             assert_eq!(stream.ssl().selected_alpn_protocol(), Some(&b"h2"[..]));
