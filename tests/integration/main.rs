@@ -24,6 +24,7 @@ mod reload;
 mod reload_under_load;
 mod routing;
 mod shutdown;
+mod slow_clients;
 mod syscalls;
 mod systemd;
 mod targets;

@@ -1,0 +1,92 @@
+//! Clients that take their time: many of them, and what it costs the others.
+
+use crate::support::{Connection, Gateway, eventually};
+
+const HELLO: &str = "routes: [{ name: app, respond: { body: hello } }]\n";
+
+/// How a slow client begins, and the byte it goes on with for ever.
+const SLOW: [(&str, &str); 4] = [
+    ("GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", "x"),
+    ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n", "x"),
+    ("\x16\x03\x01\x02\x00\x01\x00\x01\u{7f}\x03\x03", "x"),
+    ("G", ""),
+];
+
+fn open_connections(gateway: &Gateway) -> f64 {
+    gateway.metrics().sum("portcullis_connections_open", &[])
+}
+
+#[test]
+fn a_thousand_slow_clients_do_not_stop_the_others_and_are_cut() {
+    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 10s }}"));
+    let mut slow: Vec<(Connection, &str)> = (0..1000)
+        .map(|n| {
+            let (start, drip) = SLOW[n % SLOW.len()];
+            let mut connection = gateway.connect();
+            connection.send(start);
+            (connection, drip)
+        })
+        .collect();
+    gateway.wait_metric("portcullis_connections_open", &[], 1000.0);
+    // Each fast client has one connection throughout: none is ever closed or left waiting.
+    std::thread::scope(|scope| {
+        let address = gateway.address();
+        let fast: Vec<_> = (0..64)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut connection = Connection::open(address);
+                    (0..20).filter(|_| connection.get("a", "/", "").text() == "hello").count()
+                })
+            })
+            .collect();
+        while fast.iter().any(|client| !client.is_finished()) {
+            for (connection, drip) in &mut slow {
+                let _ = connection.try_send(drip);
+            }
+        }
+        let answered: usize = fast.into_iter().map(|client| client.join().expect("no panic")).sum();
+        assert_eq!(answered, 64 * 20);
+    });
+    eventually::until("every slow client to be cut", || {
+        for (connection, drip) in &mut slow {
+            let _ = connection.try_send(drip);
+        }
+        open_connections(&gateway) == 0.0
+    });
+    let metrics = gateway.metrics();
+    let late_heads = metrics.sum("portcullis_rejections_total", &[("reason", "header_timeout")]);
+    let handshakes = [("listener", "edge"), ("reason", "handshake_timeout")];
+    let late_handshakes = metrics.sum("portcullis_connections_refused_total", &handshakes);
+    assert_eq!((late_heads, late_handshakes), (750.0, 250.0));
+    assert_eq!(gateway.get("a", "/").text(), "hello");
+}
+
+#[test]
+fn silent_and_one_byte_clients_cost_a_descriptor_until_their_deadline() {
+    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 8s, idle_timeout: 9s }}"));
+    gateway.get("a", "/");
+    eventually::until("a quiet gateway", || open_connections(&gateway) == 0.0);
+    let before = gateway.open_fds();
+    let mut clients: Vec<_> = (0..300).map(|_| gateway.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        match n % 3 {
+            0 => {}
+            1 => client.send("G"),
+            _ => client.send("\x16"),
+        }
+    }
+    gateway.wait_metric("portcullis_connections_open", &[], 300.0);
+    // One each; the scrapes have some of their own.
+    let grown = gateway.open_fds() - before;
+    assert!((295..=310).contains(&grown), "{grown} descriptors for 300 clients");
+    for client in &mut clients {
+        client.rest();
+    }
+    let refused =
+        |reason: &str| gateway.metrics().sum("portcullis_connections_refused_total", &[("reason", reason)]);
+    eventually::until("all to be gone", || open_connections(&gateway) == 0.0);
+    assert_eq!((refused("silent"), refused("handshake_timeout")), (100.0, 100.0));
+    let late = gateway.metrics().sum("portcullis_rejections_total", &[("reason", "header_timeout")]);
+    assert_eq!(late, 100.0);
+    assert!(gateway.open_fds() <= before + 10);
+}
