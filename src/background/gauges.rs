@@ -5,8 +5,8 @@
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
 
-/// Makes the metrics say what `serving` is. Series of routes, upstreams and endpoints that only
-/// `previous` had disappear; counters of kept ones go on.
+/// Makes the metrics say what `serving` is. Series of routes, upstreams, endpoints and listeners
+/// that only `previous` had disappear; counters of kept ones go on.
 pub fn publish(metrics: &Metrics, serving: &Snapshot, previous: Option<&Snapshot>) {
     metrics.config_generation(serving.generation);
     let certificates: Vec<(String, i64)> = serving
@@ -23,6 +23,9 @@ pub fn publish(metrics: &Metrics, serving: &Snapshot, previous: Option<&Snapshot
     metrics.retain_routes(&routes);
     let upstreams: Vec<&str> = serving.pools.keys().map(String::as_str).collect();
     metrics.retain_upstreams(&upstreams);
+    let listeners = serving.listeners().iter().enumerate();
+    let listeners: Vec<_> = listeners.map(|(index, listener)| listener.name(index)).collect();
+    metrics.retain_listeners(&listeners.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 }
 
 fn publish_endpoints(serving: &Snapshot, previous: Option<&Snapshot>) {

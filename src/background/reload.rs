@@ -21,6 +21,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+/// The sockets of the process, for a reload that changes them. This room does not know what they are.
+pub trait Listeners: Send + Sync {
+    /// Binds what `next` needs and the process does not have yet, beside what serves. Calling the
+    /// result makes the change and cannot fail; dropping it undoes everything. `None`: something could
+    /// not be bound, and `problems` has it.
+    fn prepare(&self, next: &Snapshot, problems: &mut Problems) -> Option<Box<dyn FnOnce()>>;
+}
+
 /// Carries out reloads, one at a time. Clones share everything.
 #[derive(Clone)]
 pub struct Reloader {
@@ -34,6 +42,8 @@ pub struct Reloader {
     pub readiness: Arc<Readiness>,
     /// Whose output may change.
     pub log_writer: Arc<AccessLogWriter>,
+    /// Whose sockets may change.
+    pub listeners: Arc<dyn Listeners>,
     /// What asks for a reload.
     pub signals: Signals,
 }
@@ -90,14 +100,20 @@ impl Reloader {
         let current = self.store.pin();
         let next = snapshot::prepare(Some(path), &self.shared, Some(&current))?;
         let mut problems = fixed::changes(&current.config, &next.config, &next.source);
-        if problems.is_empty() {
-            self.switch_access_log(&current, &next, &mut problems);
+        if !problems.is_empty() {
+            return Err(problems);
         }
+        let Some(change_listeners) = self.listeners.prepare(&next, &mut problems) else {
+            return Err(problems);
+        };
+        self.switch_access_log(&current, &next, &mut problems);
         if !problems.is_empty() {
             return Err(problems);
         }
         logging::reconfigure(&next.config.log);
         self.store.publish(next);
+        // After the publish: the first connection of a new listener must find its routes.
+        change_listeners();
         let serving = self.store.pin();
         // Before the generation: a scrape in between must not see a new one that has not succeeded.
         self.shared.metrics.reload_succeeded();
@@ -190,6 +206,19 @@ mod tests {
     const FIRST: &str = "routes: [{ name: first, hosts: [a.test], respond: { status: 200 } }]\n";
     const SECOND: &str = "routes: [{ name: second, hosts: [a.test], respond: { status: 200 } }]\n";
 
+    /// Listens on nothing; port 1 cannot be bound.
+    struct NoSockets;
+
+    impl Listeners for NoSockets {
+        fn prepare(&self, next: &Snapshot, problems: &mut Problems) -> Option<Box<dyn FnOnce()>> {
+            let taken = next.listeners().iter().any(|listener| listener.address.port() == 1);
+            if taken {
+                problems.push(next.source.problem("listeners[0].address", "cannot be listened on"));
+            }
+            (!taken).then(|| Box::new(|| {}) as Box<dyn FnOnce()>)
+        }
+    }
+
     struct Fixture {
         folder: tempfile::TempDir,
         reloader: Reloader,
@@ -210,6 +239,7 @@ mod tests {
                 store: Arc::new(SnapshotStore::new(first)),
                 readiness: Arc::new(Readiness::new(0)),
                 log_writer: log_writer.expect("needs nothing"),
+                listeners: Arc::new(NoSockets),
                 signals: Signals::silent(),
             };
             Fixture { folder, reloader }
@@ -270,6 +300,13 @@ mod tests {
         let fixture = Fixture::start();
         let failure = fixture.refused(&format!("{SECOND}admin: {{ address: \"127.0.0.1:1\" }}\n"));
         assert!(failure.first.contains("admin.address: cannot be changed while running"), "{failure}");
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_bound_is_refused() {
+        let fixture = Fixture::start();
+        let failure = fixture.refused(&format!("{SECOND}listeners: [{{ address: \"127.0.0.1:1\" }}]\n"));
+        assert!(failure.first.contains("listeners[0].address: cannot be listened on"), "{failure}");
     }
 
     #[test]

@@ -6,8 +6,9 @@ use super::connection::{Connection, Peers, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
 use super::http;
-use super::idle::{Wait, Waited, Waiting};
-use super::listener::Listener;
+use super::idle::{Wait, Waited};
+use super::listener::{BACKLOG, Listener};
+use super::post::Post;
 use super::share::{Share, ShareGuard};
 use super::socket::Socket;
 use super::stream::{Digests, EdgeStream, Refusal, Transport};
@@ -48,66 +49,69 @@ pub struct Door<A> {
     pub drain: Arc<Drain>,
     /// Counts open connections of this worker, against those of the process.
     pub share: Share,
-    /// The connections of this worker.
-    pub waiting: Arc<Waiting>,
 }
 
 impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
-    /// Accepts until `shutdown` turns true; connections go on by themselves.
-    pub async fn accept_loop(
-        self: Arc<Self>,
-        listener: Arc<Listener>,
-        socket: TcpListener,
-        mut shutdown: ShutdownWatch,
-    ) {
+    /// Accepts until the post is left, then returns when its connections have drained.
+    pub async fn accept_loop(self: Arc<Self>, socket: TcpListener, post: Arc<Post>) {
+        let mut leaving = post.leaving();
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
-                _ = shutdown.wait_for(|leaving| *leaving) => return,
+                _ = leaving.wait_for(|leaving| *leaving) => break,
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let limit = listener.entrance(&self.snapshots.load()).max_connections;
-                    let Some(place) = listener.census.enter(limit) else {
-                        listener.metrics.refused("max_connections");
-                        log::debug!(
-                            "listener `{}`: connection from {peer} refused: it is full",
-                            listener.name
-                        );
-                        continue;
-                    };
-                    let (door, listener, shutdown) =
-                        (Arc::clone(&self), Arc::clone(&listener), shutdown.clone());
-                    // Counted here and not in the task, which has not run when the next one is accepted.
-                    let open = Open::new(&listener, place, &self.drain, &self.share);
-                    tokio::spawn(async move {
-                        door.serve(listener, stream, peer, shutdown).await;
-                        drop(open);
-                    });
+                    self.admit(&post, stream, peer);
                     if self.share.is_exceeded(self.drain.open()) {
                         tokio::time::sleep(SHARE_PAUSE).await;
                     }
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    log::error!("listener `{}` cannot accept: {error}", listener.name);
+                    log::error!("listener `{}` cannot accept: {error}", post.listener().name);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
+        self.admit_backlog(&post, socket);
+        let limit = self.snapshots.load().config.shutdown.drain.0;
+        post.drained(limit).await;
     }
 
-    async fn serve(
-        self: Arc<Self>,
-        listener: Arc<Listener>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        shutdown: ShutdownWatch,
-    ) {
+    /// Closing the socket resets what the kernel has completed and nobody has accepted.
+    fn admit_backlog(self: &Arc<Self>, post: &Arc<Post>, socket: TcpListener) {
+        let Ok(socket) = socket.into_std() else { return };
+        for _ in 0..BACKLOG {
+            let Ok((stream, peer)) = socket.accept() else { return };
+            let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+            if let Ok(stream) = stream {
+                self.admit(post, stream, peer);
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, post: &Arc<Post>, stream: TcpStream, peer: SocketAddr) {
+        let (door, post, listener) = (Arc::clone(self), Arc::clone(post), post.listener());
+        let Some(place) = listener.census.enter(listener.entrance.max_connections) else {
+            listener.metrics.refused("max_connections");
+            log::debug!("listener `{}`: connection from {peer} refused: it is full", listener.name);
+            return;
+        };
+        // Counted here and not in the task, which has not run when the next one is accepted.
+        let drain = [self.drain.enter(), post.open().enter()];
+        let open = Open::new(&listener, place, drain, &self.share);
+        tokio::spawn(async move {
+            door.serve(listener, &post, stream, peer).await;
+            drop(open);
+        });
+    }
+
+    async fn serve(&self, listener: Arc<Listener>, post: &Post, stream: TcpStream, peer: SocketAddr) {
         let limits = self.snapshots.load().limits;
         let peer = canonical_peer(peer);
-        let mut wait = self.waiting.enter();
         let mut socket = Socket::new(stream);
+        let mut wait = post.waiting().enter(&mut socket);
         let refuse = |reason| {
             listener.metrics.refused(reason);
             log::debug!("listener `{}`: connection from {peer} refused: {reason}", listener.name);
@@ -125,8 +129,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         };
         match self.open(&listener, socket, &limits, &mut wait).await {
             Ok(Some((transport, tls))) => {
+                let shutdown = post.leaving();
                 let peers = Peers { peer: admitted.peer, transport_peer: peer };
-                let stream = self.wrap(Arc::clone(&listener), transport, tls, peers, &limits);
+                let stream =
+                    self.wrap(Arc::clone(&listener), transport, tls, peers, &limits, shutdown.clone());
                 http::serve(&self.app, stream, wait, &self.snapshots, &shutdown).await;
             }
             Ok(None) => {}
@@ -199,6 +205,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         tls: Option<TlsInfo>,
         peers: Peers,
         limits: &Limits,
+        leaving: ShutdownWatch,
     ) -> EdgeStream {
         let (fd, tls_digest, alpn) = match &transport {
             Transport::Plain(socket) => (socket.fd(), None, None),
@@ -218,7 +225,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         // Known from accept: saves the engine asking the kernel for it.
         let _ = socket.peer_addr.set(Some(EngineAddr::Inet(peers.peer)));
         let multiplexed = matches!(alpn, Some(ALPN::H2));
-        let connection = Arc::new(Connection::new(listener, peers, tls, multiplexed));
+        let connection = Arc::new(Connection::new(listener, peers, tls, multiplexed, leaving));
         let digests =
             Digests { proxy: connection.into_digest(), socket: Arc::new(socket), tls: tls_digest, alpn };
         let refusal = Refusal { snapshots: Arc::clone(&self.snapshots), metrics: Arc::clone(&self.metrics) };
@@ -230,14 +237,14 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
 struct Open {
     listener: Arc<Listener>,
     _place: Place,
-    _drain: DrainGuard,
+    _drain: [DrainGuard; 2],
     _share: ShareGuard,
 }
 
 impl Open {
-    fn new(listener: &Arc<Listener>, place: Place, drain: &Arc<Drain>, share: &Share) -> Self {
+    fn new(listener: &Arc<Listener>, place: Place, drain: [DrainGuard; 2], share: &Share) -> Self {
         listener.metrics.open().inc();
-        Open { listener: Arc::clone(listener), _place: place, _drain: drain.enter(), _share: share.enter() }
+        Open { listener: Arc::clone(listener), _place: place, _drain: drain, _share: share.enter() }
     }
 }
 

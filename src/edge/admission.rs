@@ -62,7 +62,7 @@ impl Admission<'_> {
         peer: SocketAddr,
         wait: &mut Wait,
     ) -> Result<Option<Admitted>, Refused> {
-        let entrance = self.listener.entrance(&self.snapshots.load());
+        let entrance = self.listener.entrance;
         let mut admitted = peer;
         let mut standing = self.judge(peer.ip())?;
         if entrance.proxy_protocol != ProxyProtocol::Off {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use pingora::http::ResponseHeader;
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::raw_connect::ProxyDigest;
+use pingora_core::server::ShutdownWatch;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -27,6 +28,7 @@ pub struct Connection {
     pub tls: Option<TlsInfo>,
     /// [`Connection::peer`] as a header value, for X-Forwarded-For.
     pub peer_value: HeaderValue,
+    leaving: ShutdownWatch,
     phase: AtomicU8,
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
@@ -71,8 +73,14 @@ pub enum Phase {
 }
 
 impl Connection {
-    /// A connection that was just accepted; it counts as open until it is dropped.
-    pub fn new(listener: Arc<Listener>, peers: Peers, tls: Option<TlsInfo>, multiplexed: bool) -> Self {
+    /// A connection that was just accepted; `leaving` turns true when it is to end.
+    pub fn new(
+        listener: Arc<Listener>,
+        peers: Peers,
+        tls: Option<TlsInfo>,
+        multiplexed: bool,
+        leaving: ShutdownWatch,
+    ) -> Self {
         let Peers { peer, transport_peer } = peers;
         listener.metrics.connection(if multiplexed { "http2" } else { "http1" });
         let phase = if multiplexed { Phase::Multiplexed } else { Phase::Head };
@@ -84,6 +92,7 @@ impl Connection {
             transport_peer,
             tls,
             peer_value: peer_value.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+            leaving,
             phase: AtomicU8::new(phase as u8),
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
@@ -102,6 +111,11 @@ impl Connection {
     pub fn into_digest(self: &Arc<Self>) -> Arc<ProxyDigest> {
         let (head, ()) = http::Response::new(()).into_parts();
         Arc::new(ProxyDigest::new(Box::new(ResponseHeader::from(head)), Some(Box::new(Arc::clone(self)))))
+    }
+
+    /// Whether this is its last exchange: its listener was removed, or the process leaves.
+    pub fn is_leaving(&self) -> bool {
+        *self.leaving.borrow()
     }
 
     /// A head was read whole: its deadline no longer holds.

@@ -6,8 +6,7 @@
 //! all; each is registered for that once in its life, not once for every request.
 
 use super::silence::Silence;
-use super::socket::Socket;
-use atomic_waker::AtomicWaker;
+use super::socket::{Reach, Socket};
 use parking_lot::Mutex;
 use slab::Slab;
 use std::future::poll_fn;
@@ -16,18 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The connections of one worker, waiting or not.
+/// The connections of one worker at one listener, waiting or not.
 #[derive(Default)]
 pub struct Waiting {
     leaving: AtomicBool,
-    wakers: Mutex<Slab<Arc<AtomicWaker>>>,
+    connections: Mutex<Slab<Arc<Reach>>>,
 }
 
 /// One connection's place among them.
 pub struct Wait {
     waiting: Arc<Waiting>,
     key: usize,
-    waker: Arc<AtomicWaker>,
+    reach: Arc<Reach>,
     silence: Silence,
 }
 
@@ -46,17 +45,24 @@ pub enum Waited {
 
 impl Waiting {
     /// Registers a connection.
-    pub fn enter(self: &Arc<Self>) -> Wait {
-        let waker = Arc::new(AtomicWaker::new());
-        let key = self.wakers.lock().insert(Arc::clone(&waker));
-        Wait { waiting: Arc::clone(self), key, waker, silence: Silence::default() }
+    pub fn enter(self: &Arc<Self>, socket: &mut Socket) -> Wait {
+        let reach = socket.reach();
+        let key = self.connections.lock().insert(Arc::clone(&reach));
+        Wait { waiting: Arc::clone(self), key, reach, silence: Silence::default() }
     }
 
     /// Ends every wait, now and from now on.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
-        for (_, waker) in self.wakers.lock().iter() {
-            waker.wake();
+        for (_, connection) in self.connections.lock().iter() {
+            connection.wake();
+        }
+    }
+
+    /// Shuts every connection, whatever it does.
+    pub fn cut(&self) {
+        for (_, connection) in self.connections.lock().iter() {
+            connection.cut();
         }
     }
 }
@@ -74,7 +80,7 @@ impl Wait {
             Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(Waited::Closed),
             Poll::Pending => {}
         }
-        self.waker.register(cx.waker());
+        self.reach.register(cx.waker());
         if self.waiting.leaving.load(Ordering::SeqCst) {
             return Poll::Ready(Waited::Leaving);
         }
@@ -84,7 +90,7 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.waiting.wakers.lock().remove(self.key);
+        self.waiting.connections.lock().remove(self.key);
     }
 }
 
@@ -106,7 +112,7 @@ mod tests {
     async fn a_wait_ends_with_a_byte_a_close_or_silence() {
         let waiting = Arc::new(Waiting::default());
         let (mut socket, mut client) = pair().await;
-        let mut wait = waiting.enter();
+        let mut wait = waiting.enter(&mut socket);
         client.write_all(b"GET").await.expect("write");
         assert_eq!(wait.next_byte(&mut socket, LONG).await, Waited::Spoken(b'G'));
         let (mut socket, client) = pair().await;
@@ -116,18 +122,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_cut_reaches_what_is_not_waiting_and_spares_what_is_gone() {
+        use tokio::io::AsyncReadExt;
+        let waiting = Arc::new(Waiting::default());
+        let (mut socket, mut client) = pair().await;
+        let (mut gone, _) = pair().await;
+        let _waits = [waiting.enter(&mut socket), waiting.enter(&mut gone)];
+        drop(gone);
+        waiting.cut();
+        assert_eq!(client.read(&mut [0; 1]).await.expect("no reset"), 0);
+    }
+
+    #[tokio::test]
     async fn leaving_ends_waits_that_run_and_waits_to_come() {
         let waiting = Arc::new(Waiting::default());
         let (mut socket, _client) = pair().await;
         let running = tokio::spawn({
-            let mut wait = waiting.enter();
+            let mut wait = waiting.enter(&mut socket);
             async move { wait.next_byte(&mut socket, LONG).await }
         });
         tokio::task::yield_now().await;
         waiting.leave();
         assert_eq!(running.await.expect("ends"), Waited::Leaving);
         let (mut socket, _client) = pair().await;
-        assert_eq!(waiting.enter().next_byte(&mut socket, LONG).await, Waited::Leaving);
-        assert!(waiting.wakers.lock().is_empty());
+        assert_eq!(waiting.enter(&mut socket).next_byte(&mut socket, LONG).await, Waited::Leaving);
+        assert!(waiting.connections.lock().is_empty());
     }
 }

@@ -1,9 +1,11 @@
-//! Listening sockets: bound once for the process, duplicated for every worker.
+//! A listening socket: bound once for the process, with one descriptor for each worker.
+//!
+//! What its connections are (TLS, name, HTTP/2) may change while it listens; the socket does not.
 
 use super::census::Census;
 use crate::config::{ListenerConfig, ListenerTls, ProxyProtocol};
-use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{ListenerMetrics, Metrics};
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Connections the kernel completes before we accept them.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 /// A peer that vanished is noticed after this long and a few probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// What is true of every connection of one listening socket.
+/// What is true of every connection accepted under one configuration of a listener.
 pub struct Listener {
     /// Metric label and log field.
     pub name: Arc<str>,
@@ -31,10 +33,11 @@ pub struct Listener {
     pub metrics: Arc<ListenerMetrics>,
     /// Its connections, counted.
     pub census: Arc<Census>,
-    bound_with: Entrance,
+    /// Who may come in.
+    pub entrance: Entrance,
 }
 
-/// Settings that hold for connections accepted from now on: a reload changes them.
+/// What decides who may come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entrance {
     /// Whether connections begin with a PROXY header.
@@ -45,28 +48,25 @@ pub struct Entrance {
     pub max_connections_per_client: u32,
 }
 
-/// A bound socket and what its connections are.
-pub struct BoundListener {
-    /// Shared by every connection accepted here.
-    pub listener: Arc<Listener>,
-    socket: TcpListener,
-}
-
-/// An address that could not be listened on.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} (listener `{name}`): {error}")]
-pub struct BindError {
-    name: String,
-    address: SocketAddr,
-    error: io::Error,
-}
-
 impl Listener {
-    /// What the configuration that serves says of new connections.
-    pub fn entrance(&self, snapshot: &Snapshot) -> Entrance {
-        let mut listeners = snapshot.listeners().iter();
-        let config = listeners.find(|config| config.name.as_deref() == Some(&*self.name));
-        config.map_or(self.bound_with, Entrance::from)
+    /// As configured; `bound` is where its socket is, `census` counts those who come in there.
+    pub fn new(
+        config: &ListenerConfig,
+        name: &str,
+        bound: SocketAddr,
+        census: Arc<Census>,
+        metrics: &Metrics,
+    ) -> Self {
+        Listener {
+            name: name.into(),
+            address: bound,
+            tls: config.tls,
+            redirect_http: config.redirect_http,
+            http2: config.http2,
+            metrics: metrics.listener(name),
+            census,
+            entrance: Entrance::from(config),
+        }
     }
 }
 
@@ -80,44 +80,96 @@ impl From<&ListenerConfig> for Entrance {
     }
 }
 
-impl BoundListener {
-    /// Binds one configured address.
+/// A socket that listens, and descriptors of it for the workers.
+pub struct Sockets {
+    own: TcpListener,
+    shares: Vec<TcpListener>,
+}
+
+impl Sockets {
+    /// Binds an address and makes `workers` more descriptors of the socket.
     ///
     /// # Errors
-    /// When the address is in use, not on this machine, or not permitted.
-    pub fn bind(config: &ListenerConfig, name: String, metrics: &Metrics) -> Result<Self, BindError> {
-        let socket = bind(config.address).map_err(|error| BindError {
-            name: name.clone(),
-            address: config.address,
-            error,
-        })?;
-        let listener = Arc::new(Listener {
-            address: socket.local_addr().unwrap_or(config.address),
-            tls: config.tls,
-            redirect_http: config.redirect_http,
-            http2: config.http2,
-            metrics: metrics.listener(&name),
-            name: name.into(),
-            census: Arc::default(),
-            bound_with: Entrance::from(config),
-        });
-        Ok(BoundListener { listener, socket })
+    /// When the address is in use, not on this machine, or not permitted, or when the process is out
+    /// of descriptors.
+    pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Self> {
+        Sockets::share(bind(address)?, workers)
     }
 
-    /// Another descriptor of the same socket, for one worker alone.
+    /// The same around a socket that listens already.
     ///
     /// # Errors
     /// When the process is out of descriptors.
-    pub fn duplicate(&self) -> io::Result<BoundListener> {
-        Ok(BoundListener { listener: Arc::clone(&self.listener), socket: self.socket.try_clone()? })
+    pub fn share(own: TcpListener, workers: usize) -> io::Result<Self> {
+        // Another program may have bound it.
+        own.set_nonblocking(true)?;
+        let shares = (0..workers).map(|_| own.try_clone()).collect::<io::Result<_>>()?;
+        Ok(Sockets { own, shares })
     }
 
-    /// Registers the socket with the calling runtime.
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.own.local_addr().ok()
+    }
+}
+
+/// What the connections of a listener are from now on; the socket itself belongs to [`BoundListener`],
+/// so that holding these does not hold a port.
+pub struct Settings(Mutex<Arc<Listener>>);
+
+impl Settings {
+    /// For the next connection.
+    pub fn current(&self) -> Arc<Listener> {
+        Arc::clone(&self.0.lock())
+    }
+}
+
+/// A socket the process listens on. The port closes when this and every descriptor taken are gone.
+pub struct BoundListener {
+    configured: SocketAddr,
+    settings: Arc<Settings>,
+    own: TcpListener,
+    shares: Mutex<Vec<TcpListener>>,
+}
+
+impl BoundListener {
+    /// A socket with its first settings.
+    pub fn new(configured: SocketAddr, sockets: Sockets, listener: Listener) -> Self {
+        BoundListener {
+            configured,
+            settings: Arc::new(Settings(Mutex::new(Arc::new(listener)))),
+            own: sockets.own,
+            shares: Mutex::new(sockets.shares),
+        }
+    }
+
+    /// The address as it was configured.
+    pub fn configured(&self) -> SocketAddr {
+        self.configured
+    }
+
+    /// What its connections are, now and later.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings)
+    }
+
+    /// New connections are this from now on.
+    pub fn change(&self, listener: Listener) {
+        *self.settings.0.lock() = Arc::new(listener);
+    }
+
+    /// One worker's descriptor, registered with the calling runtime.
     ///
     /// # Errors
-    /// When the runtime cannot watch one more descriptor.
-    pub fn into_tokio(self) -> io::Result<(Arc<Listener>, tokio::net::TcpListener)> {
-        Ok((self.listener, tokio::net::TcpListener::from_std(self.socket)?))
+    /// When the runtime cannot watch one more descriptor, or every worker has its own already.
+    pub fn take_share(&self) -> io::Result<tokio::net::TcpListener> {
+        let share = self.shares.lock().pop().ok_or(io::ErrorKind::NotFound)?;
+        tokio::net::TcpListener::from_std(share)
+    }
+
+    /// The process's own descriptor.
+    pub fn socket(&self) -> &TcpListener {
+        &self.own
     }
 }
 

@@ -1,11 +1,12 @@
 //! The door: sockets, accept loops, TLS handshakes and the stream handed to the proxy.
 //!
-//! Each address is bound once ([`listener`]); every worker gets its own duplicate of the socket and
-//! runs its own accept loops ([`worker`]), so a connection lives and dies on one thread. Who may come
-//! in is settled before anything else is read ([`admission`]): the PROXY protocol ([`proxy_header`]),
-//! addresses, numbers ([`census`]). A connection is told apart by its first byte, handshaken with the certificates of the serving
-//! snapshot ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one
-//! request at a time ([`http`]); between requests it waits outside of it ([`idle`]).
+//! Each address is bound once ([`listener`]), also while others serve ([`listener_set`]); every worker
+//! gets its own duplicate of the socket and runs its own accept loops ([`worker`], [`post`]), so a
+//! connection lives and dies on one thread. Who may come in is settled before anything else is read
+//! ([`admission`]): the PROXY protocol ([`proxy_header`]), addresses, numbers ([`census`]). A connection
+//! is told apart by its first byte, handshaken with the certificates of the serving snapshot
+//! ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one request at a
+//! time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
 //! nothing of HTTP but the deadline of a header block.
 
@@ -18,6 +19,8 @@ pub mod drain;
 pub mod http;
 pub mod idle;
 pub mod listener;
+pub mod listener_set;
+pub mod post;
 pub mod proxy_header;
 pub mod share;
 pub mod silence;

@@ -5,11 +5,14 @@
 //! so that a record costs one. It also lets the door look at the first byte without a peek call.
 //! Between records nothing is held but a small buffer.
 
+use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -29,17 +32,53 @@ pub struct Socket {
     ahead: Vec<u8>,
     taken: usize,
     read_ahead: bool,
+    reach: Option<Arc<Reach>>,
+}
+
+/// A connection, from outside of the task that serves it.
+#[derive(Debug)]
+pub struct Reach {
+    waker: AtomicWaker,
+    /// Taken away before the socket closes, because the number is then another's.
+    fd: Mutex<Option<RawFd>>,
+}
+
+impl Reach {
+    /// The task is to be woken by [`Reach::wake`].
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// Wakes the task.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Shuts the connection both ways; its task sees that as the client going away.
+    pub fn cut(&self) {
+        if let Some(fd) = *self.fd.lock() {
+            // SAFETY: no memory is passed, and the lock keeps the descriptor open.
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+        }
+    }
 }
 
 impl Socket {
     /// Wraps an accepted socket; nothing is read yet.
     pub fn new(io: TcpStream) -> Self {
-        Socket { io, ahead: Vec::new(), taken: 0, read_ahead: false }
+        Socket { io, ahead: Vec::new(), taken: 0, read_ahead: false, reach: None }
     }
 
     /// The descriptor's number.
     pub fn fd(&self) -> RawFd {
         self.io.as_raw_fd()
+    }
+
+    /// Reaches the connection for as long as it is open.
+    pub fn reach(&mut self) -> Arc<Reach> {
+        let fd = self.io.as_raw_fd();
+        let new = || Arc::new(Reach { waker: AtomicWaker::new(), fd: Mutex::new(Some(fd)) });
+        Arc::clone(self.reach.get_or_insert_with(new))
     }
 
     /// From now on, reads that ask for little take what is there.
@@ -104,6 +143,14 @@ impl Socket {
         let count = held.len().min(buf.remaining());
         buf.put_slice(&held[..count]);
         self.consume(count);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(reach) = &self.reach {
+            *reach.fd.lock() = None;
+        }
     }
 }
 

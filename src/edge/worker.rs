@@ -1,13 +1,18 @@
 //! A worker: one engine service with a runtime of one thread, its own sockets and its own
-//! upstream connections.
+//! upstream connections. It follows the set of listeners of the process.
 
 use super::accept::Door;
 use super::listener::BoundListener;
+use super::listener_set::Bound;
+use super::post::{LINGER, Post};
 use async_trait::async_trait;
 use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::Service;
 use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Told when a worker's accept loops run, and when they have ended.
 pub trait WorkerEvents: Send + Sync {
@@ -17,25 +22,29 @@ pub trait WorkerEvents: Send + Sync {
     fn down(&self);
 }
 
-/// One worker. Its listeners are duplicates that nobody else closes.
+/// One worker. Its descriptors of the listening sockets are its own: nobody else closes them.
 pub struct Worker<A> {
     name: String,
     door: Arc<Door<A>>,
-    listeners: Vec<BoundListener>,
-    leaving: ShutdownWatch,
+    bound: watch::Receiver<Bound>,
     events: Arc<dyn WorkerEvents>,
 }
 
+/// Where a worker accepts.
+struct Open {
+    bound: Arc<BoundListener>,
+    post: Arc<Post>,
+}
+
 impl<A> Worker<A> {
-    /// A worker that accepts until `leaving` turns true.
+    /// A worker that accepts on whatever is `bound`, until nothing is.
     pub fn new(
         name: String,
         door: Door<A>,
-        listeners: Vec<BoundListener>,
-        leaving: ShutdownWatch,
+        bound: watch::Receiver<Bound>,
         events: Arc<dyn WorkerEvents>,
     ) -> Self {
-        Worker { name, door: Arc::new(door), listeners, leaving, events }
+        Worker { name, door: Arc::new(door), bound, events }
     }
 }
 
@@ -43,27 +52,26 @@ impl<A> Worker<A> {
 impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
     /// The engine's own shutdown watch is not used: it turns only after the drain has ended.
     async fn start_service(&mut self, _fds: Option<ListenFds>, _shutdown: ShutdownWatch, _per_fd: usize) {
-        let mut loops = tokio::task::JoinSet::new();
-        for bound in self.listeners.drain(..) {
-            match bound.into_tokio() {
-                Ok((listener, socket)) => {
-                    let door = Arc::clone(&self.door);
-                    loops.spawn(door.accept_loop(listener, socket, self.leaving.clone()));
-                }
-                Err(error) => {
-                    // Readiness stays off: a worker that does not accept must not count as up.
-                    log::error!("worker `{}` cannot watch its socket: {error}", self.name);
-                    return;
-                }
+        let (mut open, mut loops) = (Vec::new(), JoinSet::new());
+        let mut up = false;
+        while self.follow(&mut open, &mut loops) {
+            // Readiness stays off while a worker does not accept where it should.
+            if !up && open.len() == self.bound.borrow().len() {
+                self.events.up();
+                up = true;
             }
+            self.changed(&mut loops).await;
         }
-        self.events.up();
-        while loops.join_next().await.is_some() {}
-        self.events.down();
-        // Connections without a request go now, those in the middle of a head included.
-        self.door.waiting.leave();
-        ServerApp::cleanup(&*self.door.app).await;
-        self.door.drain.idle().await;
+        if up {
+            self.events.down();
+        }
+        let ended = async { while loops.join_next().await.is_some() {} };
+        let mut ended = std::pin::pin!(ended);
+        if timeout(LINGER, ended.as_mut()).await.is_err() {
+            // Ends what is in the middle of a head.
+            ServerApp::cleanup(&*self.door.app).await;
+            ended.await;
+        }
     }
 
     fn name(&self) -> &str {
@@ -72,5 +80,47 @@ impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
 
     fn threads(&self) -> Option<usize> {
         Some(1)
+    }
+}
+
+impl<A: HttpServerApp + Send + Sync + 'static> Worker<A> {
+    /// Leaves what is no longer bound, begins to accept on what is new. False: nothing is bound.
+    fn follow(&mut self, open: &mut Vec<Open>, loops: &mut JoinSet<()>) -> bool {
+        let bound = Arc::clone(&self.bound.borrow_and_update());
+        open.retain(|open| {
+            let stays = bound.iter().any(|bound| Arc::ptr_eq(bound, &open.bound));
+            if !stays {
+                open.post.leave();
+            }
+            stays
+        });
+        for bound in bound.iter() {
+            if open.iter().any(|open| Arc::ptr_eq(bound, &open.bound)) {
+                continue;
+            }
+            match bound.take_share() {
+                Ok(socket) => {
+                    let post = Arc::new(Post::new(bound.settings()));
+                    loops.spawn(Arc::clone(&self.door).accept_loop(socket, Arc::clone(&post)));
+                    open.push(Open { bound: Arc::clone(bound), post });
+                }
+                Err(error) => log::error!("{} cannot watch {}: {error}", self.name, bound.configured()),
+            }
+        }
+        !bound.is_empty()
+    }
+
+    /// Waits for another set.
+    async fn changed(&mut self, loops: &mut JoinSet<()>) {
+        loop {
+            tokio::select! {
+                changed = self.bound.changed() => match changed {
+                    Ok(()) => return,
+                    // The set lives as long as the process.
+                    Err(_) => std::future::pending().await,
+                },
+                Some(_) = loops.join_next(), if !loops.is_empty() => {}
+            }
+        }
     }
 }

@@ -150,7 +150,7 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
     if !response_head::makes_sense(head, exchange.attempt.upgrade) {
         return refuse(exchange, Rejection::UpstreamInvalid);
     }
-    if session.is_process_shutting_down() {
+    if exchange.connection.as_ref().is_some_and(|connection| connection.is_leaving()) {
         // The client hears it with this answer and not by a connection that is gone.
         session.set_keepalive(None);
     }

@@ -4,17 +4,20 @@
 use crate::background::readiness::Readiness;
 use crate::background::signals::Signals;
 use crate::edge::drain::Drain;
+use crate::edge::listener_set::ListenerSet;
 use crate::snapshot::SnapshotStore;
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use async_trait::async_trait;
 use pingora_core::server::{ShutdownSignal, ShutdownSignalWatch};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Time the last access records get to reach their file.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// Time that cut connections get to end after `shutdown.drain`.
+const CUT: Duration = Duration::from_secs(1);
 
 /// Stands in for the engine's own signal handling, whose grace period is a sleep.
 pub struct Leaving {
@@ -24,8 +27,8 @@ pub struct Leaving {
     pub store: Arc<SnapshotStore>,
     /// Told first, so that load balancers look elsewhere.
     pub readiness: Arc<Readiness>,
-    /// Tells the workers to stop accepting.
-    pub leave: watch::Sender<bool>,
+    /// Closed next, which makes the workers drain.
+    pub listeners: Arc<ListenerSet>,
     /// What is waited for.
     pub drain: Arc<Drain>,
     /// Flushed last.
@@ -44,9 +47,9 @@ impl ShutdownSignalWatch for Leaving {
             log::warn!("cannot tell the service manager: {error}");
         }
         tokio::time::sleep(shutdown.delay.0).await;
-        // It fails only when no worker listens any more, which is what it asks for.
-        let _ = self.leave.send(true);
-        if timeout(shutdown.drain.0, self.drain.idle()).await.is_err() {
+        self.listeners.leave();
+        // The workers cut what is late; this is for what they cannot.
+        if timeout(shutdown.drain.0 + CUT, self.drain.idle()).await.is_err() {
             log::warn!("leaving with {} connections still open", self.drain.open());
         }
         let access_log = Arc::clone(&self.access_log);

@@ -3,8 +3,10 @@
 //! Reads as a story: compile the configuration, bind, put the services together, run, drain.
 
 mod leaving;
+mod listeners;
 
 use self::leaving::Leaving;
+use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
 use crate::background::gauges;
 use crate::background::readiness::Readiness;
@@ -13,7 +15,7 @@ use crate::background::signals::Signals;
 use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::Drain;
-use crate::edge::listener::{BindError, BoundListener};
+use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
 use crate::proxy::{application, gateway::Gateway};
@@ -29,7 +31,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// Why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +38,9 @@ pub enum StartError {
     /// The configuration was refused; exit code 1.
     #[error("{0}")]
     Refused(Problems),
-    /// A traffic address could not be listened on; exit code 3.
-    #[error(transparent)]
-    Bind(#[from] BindError),
+    /// Traffic addresses could not be listened on; exit code 3.
+    #[error("{}", lines(.0))]
+    Bind(Vec<BindError>),
     /// The admin address could not be listened on; exit code 3.
     #[error("cannot listen on {address} (admin): {error}")]
     Admin {
@@ -63,14 +64,14 @@ pub enum StartError {
 /// # Errors
 /// Before any traffic is accepted: a refused configuration, or something the system refused.
 pub fn run(path: Option<PathBuf>, signals: Signals) -> Result<(), StartError> {
-    let (process, ports) = Process::prepare(path, signals)?;
+    let (process, admin) = Process::prepare(path, signals)?;
     let mut server = Server::new_with_opt_and_conf(None, process.engine_conf());
     server.bootstrap();
-    let leave = process.add_workers(&mut server, ports.listeners)?;
+    process.add_workers(&mut server);
     // From here on the process drains instead of leaving at once.
     let _termination = process.signals.claim();
-    process.add_operators(&mut server, ports.admin);
-    server.run(RunArgs { shutdown_signal: Box::new(process.leaving(leave)) });
+    process.add_operators(&mut server, admin);
+    server.run(RunArgs { shutdown_signal: Box::new(process.leaving()) });
     Ok(())
 }
 
@@ -83,17 +84,12 @@ struct Process {
     readiness: Arc<Readiness>,
     access_log: Arc<AccessLogWriter>,
     drain: Arc<Drain>,
-}
-
-/// Every port of the process, bound before anything runs.
-struct Ports {
-    listeners: Vec<BoundListener>,
-    admin: TcpListener,
+    listeners: Arc<ListenerSet>,
 }
 
 impl Process {
-    /// Everything that can fail, before anything is served.
-    fn prepare(path: Option<PathBuf>, signals: Signals) -> Result<(Self, Ports), StartError> {
+    /// Everything that can fail, before anything is served; every port is bound.
+    fn prepare(path: Option<PathBuf>, signals: Signals) -> Result<(Self, TcpListener), StartError> {
         let metrics = Metrics::new();
         let tickets = TicketKeys::generate()
             .map_err(|error| system("make session ticket keys", io::Error::other(error)))?;
@@ -103,15 +99,18 @@ impl Process {
         if first.certificates.is_self_signed() {
             log::warn!("no certificate is configured: TLS clients get a self-signed one made just now");
         }
-        let ports = Ports { listeners: bind_all(&first, &metrics)?, admin: bind_admin(&first)? };
+        let workers = first.config.workers.resolve();
+        let listeners = Arc::new(ListenerSet::new(workers, Arc::clone(&metrics)));
+        listeners.commit(listeners.plan(first.listeners(), Vec::new()).map_err(StartError::Bind)?);
+        let admin = bind_admin(&first)?;
         let access_log = AccessLogWriter::start(first.access_log.output(), Arc::clone(&metrics))
             .map_err(|error| system("open the access log", error))?;
-        let readiness = Arc::new(Readiness::new(first.config.workers.resolve()));
-        readiness.listeners_bound(bound_addresses(&ports.listeners));
+        let readiness = Arc::new(Readiness::new(workers));
+        readiness.listeners_bound(listeners.addresses());
         gauges::publish(&metrics, &first, None);
         let store = Arc::new(SnapshotStore::new(first));
         let drain = Arc::new(Drain::default());
-        Ok((Process { path, signals, shared, store, readiness, access_log, drain }, ports))
+        Ok((Process { path, signals, shared, store, readiness, access_log, drain, listeners }, admin))
     }
 
     /// Each service gets one thread of its own. Shutdown is ours (`leaving`), so the engine has
@@ -129,26 +128,17 @@ impl Process {
         }
     }
 
-    /// One service per worker; sending `true` makes them stop accepting.
-    fn add_workers(
-        &self,
-        server: &mut Server,
-        listeners: Vec<BoundListener>,
-    ) -> Result<watch::Sender<bool>, StartError> {
-        let (leave, leaving) = watch::channel(false);
+    /// One service per worker.
+    fn add_workers(&self, server: &mut Server) {
         let conf = Arc::new(self.engine_conf());
         let snapshot = self.store.pin();
-        // Only the workers' duplicates outlive this, so that a port closes with the last of them.
         let workers = snapshot.config.workers.resolve();
         for number in 0..workers {
-            let sockets = listeners.iter().map(BoundListener::duplicate).collect::<io::Result<Vec<_>>>();
-            let sockets = sockets.map_err(|error| system("share a listening socket", error))?;
             let door = self.door(application::new(&conf, self.gateway(), &snapshot.limits), workers);
             let events = Arc::new(Ready(Arc::clone(&self.readiness)));
             let name = format!("worker {number}");
-            server.add_service(Worker::new(name, door, sockets, leaving.clone(), events));
+            server.add_service(Worker::new(name, door, self.listeners.follow(), events));
         }
-        Ok(leave)
     }
 
     fn gateway(&self) -> Gateway {
@@ -166,7 +156,6 @@ impl Process {
             metrics: Arc::clone(&self.shared.metrics),
             drain: Arc::clone(&self.drain),
             share: Share::new(workers),
-            waiting: Arc::default(),
         }
     }
 
@@ -181,6 +170,7 @@ impl Process {
             store: Arc::clone(&self.store),
             readiness: Arc::clone(&self.readiness),
             log_writer: Arc::clone(&self.access_log),
+            listeners: Arc::new(ProcessListeners::new(&self.listeners, &self.readiness)),
             signals: self.signals.clone(),
         };
         let mut admin = background_service("admin", AdminService::new(admin, state));
@@ -190,12 +180,12 @@ impl Process {
         server.add_service(reload);
     }
 
-    fn leaving(self, leave: watch::Sender<bool>) -> Leaving {
+    fn leaving(self) -> Leaving {
         Leaving {
             signals: self.signals,
             store: self.store,
             readiness: self.readiness,
-            leave,
+            listeners: self.listeners,
             drain: self.drain,
             access_log: self.access_log,
         }
@@ -209,20 +199,13 @@ fn system(what: &'static str, error: io::Error) -> StartError {
     StartError::System { what, error }
 }
 
-fn bind_all(snapshot: &Snapshot, metrics: &Metrics) -> Result<Vec<BoundListener>, BindError> {
-    let listeners = snapshot.listeners().iter().enumerate();
-    listeners
-        .map(|(index, config)| BoundListener::bind(config, config.name(index).into_owned(), metrics))
-        .collect()
-}
-
 fn bind_admin(snapshot: &Snapshot) -> Result<TcpListener, StartError> {
     let address = snapshot.config.admin.address;
     TcpListener::bind(address).map_err(|error| StartError::Admin { address, error })
 }
 
-fn bound_addresses(listeners: &[BoundListener]) -> Vec<(String, SocketAddr)> {
-    listeners.iter().map(|bound| (bound.listener.name.to_string(), bound.listener.address)).collect()
+fn lines(errors: &[BindError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 struct Ready(Arc<Readiness>);

@@ -16,6 +16,7 @@ mod framing;
 mod hostile;
 mod http2;
 mod limits;
+mod listener_changes;
 mod listeners;
 mod prometheus;
 mod proxy_protocol;

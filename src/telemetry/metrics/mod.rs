@@ -132,6 +132,11 @@ impl Metrics {
         self.upstreams.retain(&names.iter().copied().collect());
     }
 
+    /// Drops the series of every listener that is not named; call it after the listeners were changed.
+    pub fn retain_listeners(&self, names: &[&str]) {
+        self.listeners.retain(&names.iter().copied().collect());
+    }
+
     /// Requests whose answer is not finished; the caller adds and subtracts.
     pub fn requests_in_flight(&self) -> &IntGauge {
         &self.requests_in_flight
