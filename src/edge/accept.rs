@@ -7,7 +7,7 @@ use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
 use super::http;
 use super::idle::{Wait, Waited};
-use super::listener::{BACKLOG, Listener};
+use super::listener::{BACKLOG, Listener, Listening};
 use super::post::Post;
 use super::share::{Share, ShareGuard};
 use super::socket::Socket;
@@ -53,7 +53,8 @@ pub struct Door<A> {
 
 impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
     /// Accepts until the post is left, then returns when its connections have drained.
-    pub async fn accept_loop(self: Arc<Self>, socket: TcpListener, post: Arc<Post>) {
+    pub async fn accept_loop(self: Arc<Self>, listening: Listening, post: Arc<Post>) {
+        let Listening { socket, held } = listening;
         let mut leaving = post.leaving();
         loop {
             let accepted = tokio::select! {
@@ -75,6 +76,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             }
         }
         self.admit_backlog(&post, socket);
+        drop(held);
         let limit = self.snapshots.load().config.shutdown.drain.0;
         post.drained(limit).await;
     }

@@ -3,6 +3,7 @@
 //! What its connections are (TLS, name, HTTP/2) may change while it listens; the socket does not.
 
 use super::census::Census;
+use super::closing::{Closing, Held};
 use crate::config::{ListenerConfig, ListenerTls, ProxyProtocol};
 use crate::telemetry::metrics::{ListenerMetrics, Metrics};
 use parking_lot::Mutex;
@@ -130,16 +131,30 @@ pub struct BoundListener {
     settings: Arc<Settings>,
     own: TcpListener,
     shares: Mutex<Vec<TcpListener>>,
+    // Dropped last.
+    _held: Held,
+    closing: Arc<Closing>,
+}
+
+/// A worker's own descriptor of a listening socket.
+pub struct Listening {
+    /// Registered with the worker's runtime.
+    pub socket: tokio::net::TcpListener,
+    /// To be dropped when the socket is closed.
+    pub held: Held,
 }
 
 impl BoundListener {
     /// A socket with its first settings.
     pub fn new(configured: SocketAddr, sockets: Sockets, listener: Listener) -> Self {
+        let closing = Arc::new(Closing::default());
         BoundListener {
             configured,
             settings: Arc::new(Settings(Mutex::new(Arc::new(listener)))),
             own: sockets.own,
             shares: Mutex::new(sockets.shares),
+            _held: closing.hold(),
+            closing,
         }
     }
 
@@ -162,9 +177,14 @@ impl BoundListener {
     ///
     /// # Errors
     /// When the runtime cannot watch one more descriptor, or every worker has its own already.
-    pub fn take_share(&self) -> io::Result<tokio::net::TcpListener> {
+    pub fn take_share(&self) -> io::Result<Listening> {
         let share = self.shares.lock().pop().ok_or(io::ErrorKind::NotFound)?;
-        tokio::net::TcpListener::from_std(share)
+        Ok(Listening { socket: tokio::net::TcpListener::from_std(share)?, held: self.closing.hold() })
+    }
+
+    /// Tells when the port is closed.
+    pub fn closing(&self) -> Arc<Closing> {
+        Arc::clone(&self.closing)
     }
 
     /// The process's own descriptor.

@@ -4,6 +4,7 @@
 //! cannot fail. An address that stays keeps its socket, whatever else of its listener changes. The
 //! workers follow the set by themselves ([`super::worker`]). It knows nothing of snapshots.
 
+use super::closing::Closing;
 use super::listener::{BoundListener, Listener, Sockets};
 use crate::config::ListenerConfig;
 use crate::telemetry::metrics::Metrics;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The sockets of the process at one moment. Empty: the process leaves.
@@ -23,7 +25,12 @@ pub struct ListenerSet {
     bound: watch::Sender<Bound>,
     /// The process leaves: nothing is listened on any more.
     left: Mutex<bool>,
+    /// Removed addresses whose sockets may not be closed yet.
+    closing: Mutex<Vec<(SocketAddr, Arc<Closing>)>>,
 }
+
+/// Time the workers get to close a removed socket whose port is wanted again.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// A change that is ready to be made. Dropping it closes what was bound for it.
 pub struct Plan(Vec<Planned>);
@@ -58,7 +65,13 @@ pub struct BindError {
 impl ListenerSet {
     /// Listens on nothing yet. Every socket gets a descriptor for each of `workers`.
     pub fn new(workers: usize, metrics: Arc<Metrics>) -> Self {
-        ListenerSet { workers, metrics, bound: watch::Sender::new(Arc::new([])), left: Mutex::new(false) }
+        ListenerSet {
+            workers,
+            metrics,
+            bound: watch::Sender::new(Arc::new([])),
+            left: Mutex::new(false),
+            closing: Mutex::default(),
+        }
     }
 
     /// Binds what `configs` names and the process does not listen on yet. `inherited` sockets are used
@@ -106,6 +119,7 @@ impl ListenerSet {
             return;
         }
         let bound = plan.0.into_iter().map(|planned| planned.commit(&self.metrics)).collect();
+        self.note_removed(&bound);
         self.bound.send_replace(bound);
     }
 
@@ -118,6 +132,24 @@ impl ListenerSet {
     /// For a worker: the set, and every change of it.
     pub fn follow(&self) -> watch::Receiver<Bound> {
         self.bound.subscribe()
+    }
+
+    /// Notes what `next` does not have any more, and forgets what is closed.
+    fn note_removed(&self, next: &Bound) {
+        let mut closing = self.closing.lock();
+        closing.retain(|(_, closing)| !closing.wait(Duration::ZERO));
+        let before = self.now();
+        let removed = before.iter().filter(|bound| !next.iter().any(|next| Arc::ptr_eq(bound, next)));
+        closing.extend(removed.map(|bound| (bound.configured(), bound.closing())));
+    }
+
+    /// Gives the workers time to close removed sockets on the port of `address`.
+    fn wait_closed(&self, address: SocketAddr) {
+        for (removed, closing) in self.closing.lock().iter() {
+            if removed.port() == address.port() {
+                closing.wait(CLOSE);
+            }
+        }
     }
 
     /// The sockets that serve now.
@@ -137,7 +169,10 @@ impl ListenerSet {
             inherited.iter().position(|socket| socket.local_addr().is_ok_and(|bound| bound == address));
         match ours {
             Some(place) => Sockets::share(inherited.swap_remove(place), self.workers),
-            None => Sockets::bind(address, self.workers),
+            None => {
+                self.wait_closed(address);
+                Sockets::bind(address, self.workers)
+            }
         }
     }
 }
@@ -170,11 +205,14 @@ fn is_in_the_way(bound: &BoundListener, address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ListenerTls;
+    use crate::config::{ListenerTls, load};
+    use std::path::Path;
 
     fn config(address: SocketAddr) -> ListenerConfig {
-        let text = format!("address: \"{address}\"");
-        serde_yaml::from_str(&text).expect("a listener")
+        let text =
+            format!("listeners: [{{ address: \"{address}\" }}]\nroutes: [{{ respond: {{ body: a }} }}]\n");
+        let config = load::load_text(Path::new("a.yaml"), &text).config.expect("a valid file");
+        config.listeners.into_iter().next().expect("a listener")
     }
 
     fn free() -> SocketAddr {

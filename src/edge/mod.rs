@@ -13,6 +13,7 @@
 pub mod accept;
 pub mod admission;
 pub mod census;
+pub mod closing;
 pub mod connection;
 pub mod deadline;
 pub mod drain;

@@ -99,9 +99,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> Worker<A> {
                 continue;
             }
             match bound.take_share() {
-                Ok(socket) => {
+                Ok(listening) => {
                     let post = Arc::new(Post::new(bound.settings()));
-                    loops.spawn(Arc::clone(&self.door).accept_loop(socket, Arc::clone(&post)));
+                    loops.spawn(Arc::clone(&self.door).accept_loop(listening, Arc::clone(&post)));
                     open.push(Open { bound: Arc::clone(bound), post });
                 }
                 Err(error) => log::error!("{} cannot watch {}: {error}", self.name, bound.configured()),

@@ -1,10 +1,10 @@
-//! 200 reloads under load: no request fails, no connection closes, nothing leaks.
+//! Reloads under load: no request fails, no connection closes, nothing leaks.
 
 use crate::support::certificates::Authority;
 use crate::support::eventually::{until, within};
 use crate::support::http2::Http2;
 use crate::support::websocket::Socket;
-use crate::support::{Gateway, Origin, Reply};
+use crate::support::{Connection, Gateway, Origin, Reply};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ const YAML: &str = "routes:\n  - { name: chat, path: /chat, upstream: [\"{ORIGIN
                     - { name: app, path: /app, upstream: app }\n  - { name: own, respond: { body: own } }\n\
                     upstreams: { app: { endpoints: [\"{ORIGIN}\"] } }\n\
                     certificates: [{ cert: app.pem, key: app.key }]\n\
-                    access_log: { output: off }\n";
+                    access_log: { output: off }\nlimits: { requests_per_connection: 100000000 }\n";
 const RELOADS: u64 = 200;
 
 #[derive(Default)]
@@ -24,10 +24,9 @@ struct Load {
     done: AtomicUsize,
 }
 
-fn keep_alive(address: SocketAddr, load: &Arc<Load>) -> JoinHandle<()> {
+fn keep_alive(mut connection: Connection, load: &Arc<Load>) -> JoinHandle<()> {
     let load = Arc::clone(load);
     std::thread::spawn(move || {
-        let mut connection = crate::support::Connection::open(address);
         while !load.stop.load(Ordering::Relaxed) {
             for (path, body) in [("/app", "hello"), ("/", "own")] {
                 assert_eq!(connection.get("app.test", path, "").text(), body);
@@ -68,8 +67,8 @@ fn two_hundred_reloads_fail_no_request_and_leak_nothing() {
     let (mut socket, _) = Socket::open(gateway.connect(), "app.test", "/chat").unwrap();
     let load = Arc::new(Load::default());
     let clients = [
-        keep_alive(gateway.address(), &load),
-        keep_alive(gateway.address(), &load),
+        keep_alive(gateway.connect(), &load),
+        keep_alive(gateway.connect(), &load),
         http2(gateway.address(), &load),
     ];
 
@@ -90,6 +89,60 @@ fn two_hundred_reloads_fail_no_request_and_leak_nothing() {
         gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]).unwrap_or(0.0),
         0.0
     );
+    until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
+    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
+    assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
+}
+
+/// What changes: a listener that comes and goes, and what the kept one speaks and is called.
+const SETS: [&str; 2] = [
+    "listeners:\n  - { name: edge, address: \"127.0.0.1:{PORT}\" }\n  \
+     - { name: old, address: \"127.0.0.1:{PORT2}\" }\n",
+    "listeners:\n  - { name: edge, address: \"127.0.0.1:{PORT}\", redirect_http: true, http2: false }\n  \
+     - { name: new, address: \"127.0.0.1:{PORT3}\" }\n",
+];
+const CHANGES: u64 = 1000;
+
+#[test]
+fn a_thousand_changes_of_listeners_fail_no_request_on_the_kept_one() {
+    let origin = Origin::script(|request| match request.target() {
+        "/chat" => Reply::WebSocketEcho,
+        _ => Reply::ok("hello"),
+    });
+    let builder = Gateway::builder(&format!("{YAML}{}", SETS[0]));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.origin(&origin).start();
+    let (mut socket, _) = Socket::open(gateway.connect(), "app.test", "/chat").unwrap();
+    let load = Arc::new(Load::default());
+    let clients = [
+        keep_alive(gateway.connect(), &load),
+        keep_alive(gateway.connect_tls("app.test"), &load),
+        http2(gateway.address(), &load),
+    ];
+
+    let change = |count: u64| {
+        for _ in 0..count {
+            let generation = gateway.generation();
+            gateway.write_config(&format!("{YAML}{}", SETS[generation as usize % 2]));
+            gateway.sighup();
+            gateway.wait_generation(generation + 1);
+        }
+    };
+    change(100);
+    let (rss, fds) = (gateway.rss_kib(), gateway.open_fds());
+    for round in 1..CHANGES / 100 {
+        change(100);
+        assert_eq!(socket.echo(&format!("round {round}")), format!("round {round}"));
+    }
+    load.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client saw no failure");
+    }
+
+    assert_eq!(socket.echo("still here"), "still here");
+    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+    let failures = gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]);
+    assert_eq!(failures.unwrap_or(0.0), 0.0);
     until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
     let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
     assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
