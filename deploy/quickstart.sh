@@ -49,7 +49,8 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 say 'Building (several minutes the first time)'
-cargo build --release --locked --bin portcullis
+PORTCULLIS_REVISION="$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+    cargo build --release --locked --bin portcullis
 target=$(cargo metadata --format-version 1 --no-deps --locked |
     sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 binary=$target/release/portcullis

@@ -71,6 +71,7 @@ pub fn run(path: Option<PathBuf>, signals: Signals) -> Result<(), StartError> {
     // From here on the process drains instead of leaving at once.
     let _termination = process.signals.claim();
     process.add_operators(&mut server, admin);
+    process.announce();
     server.run(RunArgs { shutdown_signal: Box::new(process.leaving()) });
     Ok(())
 }
@@ -88,6 +89,26 @@ struct Process {
 }
 
 impl Process {
+    /// Says what is about to serve, for whoever reads the log first.
+    fn announce(&self) {
+        let snapshot = self.store.pin();
+        let listeners: Vec<String> = self
+            .readiness
+            .listeners()
+            .iter()
+            .map(|listener| format!("{} ({})", listener.address, listener.name))
+            .collect();
+        log::info!(
+            "portcullis {} listens on {}; admin on {}; {} workers, {} routes, {} upstreams",
+            env!("CARGO_PKG_VERSION"),
+            listeners.join(", "),
+            snapshot.config.admin.address,
+            snapshot.config.workers.resolve(),
+            snapshot.routes.len(),
+            snapshot.pools.len(),
+        );
+    }
+
     /// Everything that can fail, before anything is served; every port is bound.
     fn prepare(path: Option<PathBuf>, signals: Signals) -> Result<(Self, TcpListener), StartError> {
         let metrics = Metrics::new();
