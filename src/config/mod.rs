@@ -40,7 +40,8 @@ pub use source::Source;
 pub use telemetry::{AccessLogConfig, AccessLogFormat, AccessLogOutput, LogConfig, LogFormat, LogLevel};
 pub use tls::{CertificateConfig, TlsConfig, TlsVersion, UnknownNames};
 pub use units::{ByteSize, HumanDuration};
-pub use upstream::{BalanceConfig, EndpointConfig, UpstreamConfig, UpstreamTargetConfig, UpstreamTlsConfig};
+pub use upstream::{BalanceConfig, EndpointConfig, UpstreamConfig, UpstreamProxyProtocol};
+pub use upstream::{UpstreamTargetConfig, UpstreamTlsConfig};
 pub use workers::Workers;
 
 /// The whole file. Every field has a default except [`Config::routes`].

@@ -27,12 +27,32 @@ pub struct UpstreamConfig {
     /// Speak TLS to the endpoints; `None` = plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTlsConfig>,
+    /// Whether connections begin with a PROXY header that names the client.
+    #[serde(default)]
+    pub proxy_protocol: UpstreamProxyProtocol,
+}
+
+/// Whether connections to an upstream begin with a header of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpstreamProxyProtocol {
+    /// They do not.
+    #[default]
+    Off,
+    /// With one of version 2.
+    V2,
 }
 
 impl UpstreamConfig {
     /// What an inline list of endpoints stands for: an upstream with every default.
     pub fn inline(endpoints: Vec<EndpointConfig>) -> Self {
-        UpstreamConfig { endpoints, balance: BalanceConfig::default(), keepalive: keepalive(), tls: None }
+        UpstreamConfig {
+            endpoints,
+            balance: BalanceConfig::default(),
+            keepalive: keepalive(),
+            tls: None,
+            proxy_protocol: UpstreamProxyProtocol::Off,
+        }
     }
 }
 

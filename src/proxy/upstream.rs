@@ -3,13 +3,16 @@
 use super::context::Exchange;
 use super::response_head::{self, Framing};
 use super::upstream_deadline::Watch;
+use crate::config::UpstreamProxyProtocol;
 use crate::snapshot::{Rejection, Target};
+use crate::upstream::announce::announce;
 use crate::upstream::peer::Timeouts;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result, RetryType};
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,12 +37,27 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
         return refuse(exchange, Rejection::NoEndpoint);
     };
     let mut peer = endpoint.peer(&route.timeouts);
+    if pool.config().proxy_protocol == UpstreamProxyProtocol::V2
+        && let Some((client, gateway)) = ends(session, exchange)
+    {
+        announce(&mut peer, client, gateway);
+    }
     exchange.attempt.upgrade = session.is_upgrade_req();
     peer.options.read_timeout = last_resort(&route.timeouts, exchange);
     // What was read of the body before goes up once more.
     exchange.body_bytes = 0;
     exchange.attempt.begin(pool, index);
     Ok(peer)
+}
+
+/// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.
+fn ends(session: &Session, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
+    let connection = exchange.connection.as_ref()?;
+    let is_peer = connection.peer.ip() == exchange.client;
+    let client = if is_peer { connection.peer } else { SocketAddr::new(exchange.client, 0) };
+    let socket = session.digest().and_then(|digest| digest.socket_digest.as_ref());
+    let local = socket.and_then(|socket| socket.local_addr()?.as_inet());
+    Some((client, local.copied().unwrap_or(connection.listener.address)))
 }
 
 /// The engine's read timeout runs in every phase, while the client is still sending too, and cannot

@@ -2,10 +2,12 @@
 //!
 //! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route) and chooses an
 //! [`endpoint`] by [`balance`]; [`split`] chooses between pools; [`transport`] reads the TLS settings
-//! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to.
+//! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`]
+//! lets it be told who the client is.
 //!
 //! The room knows nothing of routes or requests.
 
+pub mod announce;
 pub mod balance;
 pub mod endpoint;
 #[cfg(test)]

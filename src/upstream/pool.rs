@@ -100,7 +100,7 @@ impl std::fmt::Debug for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{BalanceConfig, EndpointConfig, UpstreamTlsConfig};
+    use crate::config::{BalanceConfig, EndpointConfig, UpstreamProxyProtocol, UpstreamTlsConfig};
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::fixtures::{Authority, Folder, tls};
 
@@ -136,6 +136,7 @@ mod tests {
             balance: BalanceConfig::RoundRobin,
             keepalive: 8,
             tls: None,
+            proxy_protocol: UpstreamProxyProtocol::Off,
         }
     }
 

@@ -30,5 +30,6 @@ mod syscalls;
 mod systemd;
 mod targets;
 mod tls;
+mod upstream_proxy_protocol;
 mod upstream_tls;
 mod websocket;
