@@ -8,7 +8,7 @@
 
 use super::census::ClientPlace;
 use super::idle::{Wait, Waited};
-use super::listener::Listener;
+use super::listener::{Entrance, Listener};
 use super::proxy_header::{self, Fault, Header, Parsed};
 use super::socket::Socket;
 use crate::access::policy::Decision;
@@ -63,27 +63,29 @@ impl Admission<'_> {
         wait: &mut Wait,
     ) -> Result<Option<Admitted>, Refused> {
         let entrance = self.listener.entrance;
-        let mut admitted = peer;
-        let mut standing = self.judge(peer.ip())?;
+        let standing = self.judge(peer.ip())?;
+        // Before anything is read: who says nothing holds a place like everybody else.
+        let mut admitted = self.admit(peer, standing, &entrance)?;
         if entrance.proxy_protocol != ProxyProtocol::Off {
             match self.header(socket, entrance.proxy_protocol, standing, wait).await? {
                 Read::Gone => return Ok(None),
                 Read::Absent | Read::Header(Header { source: None, .. }) => {}
                 Read::Header(Header { source: Some(source), .. }) => {
-                    admitted = source;
-                    standing = self.judge(source.ip())?;
+                    let standing = self.judge(source.ip())?;
+                    admitted = self.admit(source, standing, &entrance)?;
                 }
             }
         }
-        let place = match standing {
-            Standing::TrustedProxy => None,
-            Standing::Client => {
-                let limit = entrance.max_connections_per_client;
-                let place = self.listener.census.enter_client(admitted.ip(), limit);
-                Some(place.ok_or("max_connections_per_client")?)
-            }
-        };
-        Ok(Some(Admitted { peer: admitted, place }))
+        Ok(Some(admitted))
+    }
+
+    fn admit(&self, peer: SocketAddr, standing: Standing, entrance: &Entrance) -> Result<Admitted, Refused> {
+        if standing == Standing::TrustedProxy {
+            return Ok(Admitted { peer, place: None });
+        }
+        let limit = entrance.max_connections_per_client;
+        let place = self.listener.census.enter_client(peer.ip(), limit);
+        Ok(Admitted { peer, place: Some(place.ok_or("max_connections_per_client")?) })
     }
 
     /// A policy that answers what it denies must wait for a request to answer.

@@ -90,6 +90,22 @@ fn refusals_come_before_the_handshake() {
 }
 
 #[test]
+fn clients_that_say_nothing_hold_a_place_whatever_is_waited_for() {
+    for mode in ["off", "accept"] {
+        let gateway = Gateway::start(&format!(
+            "{}access: {{ trusted_proxies: [127.0.0.9/32] }}",
+            yaml(&format!("proxy_protocol: {mode}, max_connections_per_client: 2"))
+        ));
+        let silent = [from(&gateway, "127.0.0.1"), from(&gateway, "127.0.0.1")];
+        gateway.wait_metric("portcullis_connections_open", &[("listener", "edge")], 2.0);
+        assert!(from(&gateway, "127.0.0.1").rest().is_empty(), "{mode}");
+        wait_refused(&gateway, "max_connections_per_client", 1.0);
+        drop(silent);
+        wait_served(&gateway, "127.0.0.1");
+    }
+}
+
+#[test]
 fn limits_change_with_a_reload_and_close_nobody() {
     let gateway = Gateway::start(&yaml("max_connections_per_client: 0"));
     let mut open: Vec<_> = (0..4).map(|_| from(&gateway, "127.0.0.1")).collect();
