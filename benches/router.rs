@@ -18,6 +18,7 @@ fn route(host: String, path: Option<PathConfig>) -> RouteConfig {
         headers: Default::default(),
         query: Default::default(),
         client: Vec::new(),
+        client_certificate: Default::default(),
         access: None,
         timeouts: Default::default(),
         limits: Default::default(),
@@ -90,6 +91,7 @@ fn find(criterion: &mut Criterion) {
                         method: &Method::GET,
                         headers: &headers,
                         client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                        client_certificate: None,
                     }));
                     assert_eq!(found.is_none(), name == "no_host");
                 });

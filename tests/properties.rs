@@ -168,6 +168,7 @@ proptest! {
             let view = RequestView {
                 host: &host, path: &path, query: None, method: &method, headers: &headers,
                 client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                client_certificate: None,
             };
             let found = router.find(&view).copied();
             prop_assert_eq!(found, naive_route(&routes, &view), "{} {}", host, path);
@@ -293,6 +294,7 @@ fn route() -> impl Strategy<Value = RouteConfig> {
         headers: env.map(|env| ("x-env".to_owned(), env)).into_iter().collect(),
         query: Default::default(),
         client: Vec::new(),
+        client_certificate: Default::default(),
         access: None,
         timeouts: Default::default(),
         limits: Default::default(),

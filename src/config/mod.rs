@@ -35,10 +35,13 @@ pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
 pub use error::{Problem, Problems, ValueError};
 pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
-pub use route::{PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig, ValueMatchConfig};
+pub use route::{
+    ClientCertificateConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig,
+    ValueMatchConfig,
+};
 pub use source::Source;
 pub use telemetry::{AccessLogConfig, AccessLogFormat, AccessLogOutput, LogConfig, LogFormat, LogLevel};
-pub use tls::{CertificateConfig, TlsConfig, TlsVersion, UnknownNames};
+pub use tls::{CertificateConfig, ClientAuthConfig, ClientAuthMode, TlsConfig, TlsVersion, UnknownNames};
 pub use units::{ByteSize, HumanDuration};
 pub use upstream::{BalanceConfig, EndpointConfig, UpstreamConfig, UpstreamProxyProtocol};
 pub use upstream::{UpstreamTargetConfig, UpstreamTlsConfig};

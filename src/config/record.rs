@@ -15,9 +15,8 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Keys that the contract names and a later version brings.
-const LATER: [&str; 13] = [
+const LATER: [&str; 12] = [
     "token_file",
-    "client_auth",
     "tickets",
     "mode",
     "when",

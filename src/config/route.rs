@@ -37,6 +37,9 @@ pub struct RouteConfig {
     /// Client address prefixes; empty = any client.
     #[serde(default, deserialize_with = "each::list")]
     pub client: Vec<CidrEntry>,
+    /// Predicates on the certificate the client has shown.
+    #[serde(default)]
+    pub client_certificate: ClientCertificateConfig,
     /// CIDR policy that applies after the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessConfig>,
@@ -105,6 +108,31 @@ pub enum ValueMatchConfig {
     Regex(String),
     /// `{ present: true }` (or `false`: absent).
     Present(bool),
+}
+
+/// `client_certificate:` of a route: predicates on what the handshake verified. All must hold; a
+/// client without a certificate has no value for any of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientCertificateConfig {
+    /// The subject, as RFC 4514 writes names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<ValueMatchConfig>,
+    /// Any of the alternative names: `DNS:…`, `URI:…` or `email:…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub san: Option<ValueMatchConfig>,
+    /// SHA-256 of the certificate, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<ValueMatchConfig>,
+}
+
+impl ClientCertificateConfig {
+    /// The predicates that were written, with their keys.
+    pub fn written(&self) -> impl Iterator<Item = (&'static str, &ValueMatchConfig)> {
+        [("subject", &self.subject), ("san", &self.san), ("fingerprint", &self.fingerprint)]
+            .into_iter()
+            .filter_map(|(key, wanted)| Some((key, wanted.as_ref()?)))
+    }
 }
 
 /// `timeouts:` of a route, all about its upstream.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// One certificate chain and its key, both PEM files.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateConfig {
     /// The chain, leaf first.
@@ -14,6 +14,35 @@ pub struct CertificateConfig {
     /// Used for clients without SNI or with an unknown name; if none is marked, the first one is.
     #[serde(default)]
     pub default: bool,
+    /// Lowest version accepted for its names; left out: that of `tls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_version: Option<TlsVersion>,
+    /// Clients of its names are asked for a certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuthConfig>,
+}
+
+/// `client_auth:` of a certificate: which clients its names let in.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientAuthConfig {
+    /// PEM file with the authorities whose certificates are accepted.
+    pub ca: PathBuf,
+    /// What happens to clients without one.
+    #[serde(default)]
+    pub mode: ClientAuthMode,
+}
+
+/// What happens to clients that show no certificate. One that is shown and does not hold always ends
+/// the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuthMode {
+    /// Their handshake fails.
+    #[default]
+    Require,
+    /// They are let in; routes can tell.
+    Request,
 }
 
 /// TLS policy of every listener.
@@ -27,7 +56,7 @@ pub struct TlsConfig {
 }
 
 /// A TLS version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, Serialize)]
 pub enum TlsVersion {
     /// TLS 1.2 (RFC 5246).
     #[default]

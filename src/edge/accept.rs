@@ -12,20 +12,23 @@ use super::post::Post;
 use super::share::{Share, ShareGuard};
 use super::socket::Socket;
 use super::stream::{Digests, EdgeStream, Refusal, Transport};
-use crate::config::ListenerTls;
+use crate::config::{ListenerTls, TlsVersion};
 use crate::snapshot::{Limits, SnapshotStore};
 use crate::telemetry::metrics::Metrics;
+use crate::tls::client_auth::PolicyId;
+use crate::tls::client_certificate::ClientCertificate;
+use crate::tls::demands::Settled;
 use pingora_core::apps::HttpServerApp;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::tls::SslDigest;
 use pingora_core::protocols::{ALPN, SocketDigest};
 use pingora_core::server::ShutdownWatch;
-use pingora_core::tls::ssl::{ErrorCode, NameType, SslRef};
+use pingora_core::tls::ssl::{Error as TlsError, ErrorCode, NameType, SslRef, SslVersion};
 use pingora_core::tls::tokio_ssl::SslStream;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -189,13 +192,13 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             Ok(()) => {
                 let ssl = stream.ssl();
                 listener.metrics.handshake(ssl.version_str(), true, ssl.session_reused());
-                let tls = tls_info(ssl);
+                let tls = tls_info(ssl)?;
                 Ok((Transport::Tls(Box::new(stream)), tls))
             }
             Err(error) => {
                 listener.metrics.handshake("none", false, false);
                 log::debug!("TLS handshake: {error}");
-                Err(if error.code() == ErrorCode::SYSCALL { "handshake_closed" } else { "handshake_failed" })
+                Err(refusal(&error))
             }
         }
     }
@@ -256,9 +259,38 @@ impl Drop for Open {
     }
 }
 
-fn tls_info(ssl: &SslRef) -> TlsInfo {
+/// Why a handshake failed, as the metric says it.
+fn refusal(error: &TlsError) -> &'static str {
+    let of_client =
+        |reason| matches!(reason, Some("PEER_DID_NOT_RETURN_A_CERTIFICATE" | "CERTIFICATE_VERIFY_FAILED"));
+    let reasons = error.ssl_error().map(|stack| stack.errors()).unwrap_or_default();
+    match error.code() {
+        ErrorCode::SYSCALL => "handshake_closed",
+        _ if reasons.iter().any(|error| of_client(error.reason())) => "client_certificate",
+        _ => "handshake_failed",
+    }
+}
+
+/// What a finished handshake settled; the error is why its client is refused all the same.
+fn tls_info(ssl: &SslRef) -> Result<TlsInfo, &'static str> {
     let server_name = ssl.servername(NameType::HOST_NAME).map(|name| name.to_ascii_lowercase().into());
-    TlsInfo { version: ssl.version_str(), server_name }
+    let client = ClientCertificate::of(ssl, unix_now).map_err(|unusable| {
+        log::debug!("TLS handshake: {unusable}");
+        "client_certificate"
+    })?;
+    let version =
+        if ssl.version2() == Some(SslVersion::TLS1_3) { TlsVersion::V1_3 } else { TlsVersion::V1_2 };
+    Ok(TlsInfo {
+        version: ssl.version_str(),
+        server_name,
+        settled: Settled { version, client_auth: PolicyId::enforced_on(ssl) },
+        client: client.map(Box::new),
+    })
+}
+
+/// Seconds since 1970.
+fn unix_now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 /// Errors accept(2) reports of a connection that was gone before it was taken.

@@ -4,6 +4,8 @@
 
 use super::listener::Listener;
 use super::stream::EdgeStream;
+use crate::tls::client_certificate::ClientCertificate;
+use crate::tls::demands::Settled;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use pingora::http::ResponseHeader;
@@ -56,6 +58,10 @@ pub struct TlsInfo {
     pub version: &'static str,
     /// The name the client asked for, lower-case.
     pub server_name: Option<Box<str>>,
+    /// What decides which names the connection may serve.
+    pub settled: Settled,
+    /// The certificate the client has shown, verified.
+    pub client: Option<Box<ClientCertificate>>,
 }
 
 /// Where an HTTP/1 connection stands; decides which deadline holds.

@@ -2,7 +2,7 @@
 
 use super::context::Exchange;
 use super::decide::{Verdict, fixed};
-use crate::snapshot::FixedResponse;
+use crate::snapshot::{FixedResponse, Rejection};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use pingora::Result;
@@ -42,6 +42,10 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
         }
         Verdict::Redirect(head) => send(*head, Bytes::new(), session, exchange).await?,
         Verdict::Reject(rejection) => {
+            if rejection == Rejection::Misdirected {
+                // On a connection of its own the client gets what the host demands.
+                session.set_keepalive(None);
+            }
             let snapshot = Arc::clone(&exchange.snapshot);
             let page = snapshot.pages.page(rejection, &session.req_header().headers);
             send_page(page, session, exchange).await?;

@@ -3,7 +3,7 @@
 use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
-use crate::snapshot::{Rejection, Route, Snapshot};
+use crate::snapshot::{ClientCertificate, Rejection, Route, Snapshot};
 use crate::upstream::pool::Pool;
 use http::header;
 use pingora_core::protocols::http::ServerSession;
@@ -120,6 +120,11 @@ impl Exchange {
         let chunked = session.req_header().headers.contains_key(header::TRANSFER_ENCODING);
         connection.consumed((!chunked).then_some(session.body_bytes_read() as u64));
         connection.exchange_complete();
+    }
+
+    /// The certificate the client has shown, verified.
+    pub fn client_certificate(&self) -> Option<&ClientCertificate> {
+        self.connection.as_ref()?.tls.as_ref()?.client.as_deref()
     }
 
     /// `https` when the client speaks TLS: to us, or to the trusted proxy before us.

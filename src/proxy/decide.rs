@@ -4,7 +4,7 @@
 use super::context::Exchange;
 use crate::access::policy::{AccessPolicy, Decision};
 use crate::config::OnDeny;
-use crate::routing::RequestView;
+use crate::routing::{ClientCertificateView, RequestView};
 use crate::snapshot::target::RedirectView;
 use crate::snapshot::{FixedResponse, Redirect, Rejection, Target};
 use crate::telemetry::metrics::Metrics;
@@ -47,6 +47,9 @@ fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) ->
     if must_be_https(exchange) {
         return redirect(&TO_HTTPS, head, exchange);
     }
+    if is_misdirected(exchange) {
+        return Verdict::Reject(Rejection::Misdirected);
+    }
     let snapshot = Arc::clone(&exchange.snapshot);
     let view = RequestView {
         host: &exchange.host,
@@ -55,6 +58,11 @@ fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) ->
         method: &head.method,
         headers: &head.headers,
         client: exchange.client,
+        client_certificate: exchange.client_certificate().map(|certificate| ClientCertificateView {
+            subject: certificate.subject.as_bytes(),
+            sans: &certificate.sans,
+            fingerprint: certificate.fingerprint.as_bytes(),
+        }),
     };
     let Some(route) = snapshot.router.find(&view) else { return Verdict::Reject(Rejection::NoRoute) };
     exchange.route = Some(Arc::clone(route));
@@ -126,6 +134,12 @@ fn refuse(on_deny: OnDeny, exchange: &mut Exchange) -> Verdict {
 fn must_be_https(exchange: &Exchange) -> bool {
     !exchange.secure
         && exchange.connection.as_ref().is_some_and(|connection| connection.listener.redirect_http)
+}
+
+/// Whether the host demands another kind of connection than the one its request came on.
+fn is_misdirected(exchange: &Exchange) -> bool {
+    let tls = exchange.connection.as_ref().and_then(|connection| connection.tls.as_ref());
+    !exchange.snapshot.certificates.demands().allow(&exchange.host, tls.map(|tls| &tls.settled))
 }
 
 fn redirect(to: &Redirect, head: &RequestHeader, exchange: &Exchange) -> Verdict {

@@ -2,7 +2,8 @@
 //!
 //! X-Forwarded-For, -Proto, -Host, Forwarded (RFC 7239) and X-Request-Id are set after everything
 //! a client could do to them. What an untrusted peer says in them is dropped; a trusted proxy's
-//! chain is kept and continued.
+//! chain is kept and continued. X-Client-Cert-Subject, -San and -Fingerprint say which certificate our
+//! own handshake verified; what anybody else says in them is dropped.
 
 use super::context::Exchange;
 use crate::edge::connection::Connection;
@@ -17,6 +18,9 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const X_CLIENT_CERT_SUBJECT: HeaderName = HeaderName::from_static("x-client-cert-subject");
+const X_CLIENT_CERT_SAN: HeaderName = HeaderName::from_static("x-client-cert-san");
+const X_CLIENT_CERT_FINGERPRINT: HeaderName = HeaderName::from_static("x-client-cert-fingerprint");
 
 /// Fields whose meaning is the gateway's to give; `Forwarded` has no alias.
 const OWN: [HeaderName; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
@@ -30,6 +34,7 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     let host = head.headers.get(header::HOST).cloned();
     let scheme = exchange.scheme();
     drop_claims(head, exchange.peer_trusted);
+    tell_certificate(head, exchange)?;
     if exchange.peer_trusted {
         extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
         extend(head, header::FORWARDED, forwarded(&connection, host.as_ref(), scheme).as_bytes())?;
@@ -53,13 +58,26 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     head.insert_header(X_REQUEST_ID, exchange.request_id.value())
 }
 
+/// Says which certificate the client has shown, and nothing when it has shown none.
+fn tell_certificate(head: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
+    let Some(client) = exchange.client_certificate() else { return Ok(()) };
+    head.insert_header(X_CLIENT_CERT_SUBJECT, client.subject.clone())?;
+    if !client.san_list.is_empty() {
+        head.insert_header(X_CLIENT_CERT_SAN, client.san_list.clone())?;
+    }
+    head.insert_header(X_CLIENT_CERT_FINGERPRINT, client.fingerprint.clone())
+}
+
 /// Removes `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
 /// same variable for them as for the fields set here. From an untrusted peer every other field named
 /// `X-Forwarded-…` goes too (Port, Prefix, Ssl and so on): frameworks believe them, and nobody we
-/// trust has set them.
+/// trust has set them. `X-Client-Cert-…` goes whoever the peer is: a trusted proxy that does not know
+/// these fields passes on what its client wrote.
 fn drop_claims(head: &mut RequestHeader, peer_trusted: bool) {
     let is_claim = |name: &str| {
-        is_alias(name) || (!peer_trusted && reads_as_prefix(name, "x-forwarded-") && !is_own(name))
+        is_alias(name)
+            || reads_as_prefix(name, "x-client-cert-")
+            || (!peer_trusted && reads_as_prefix(name, "x-forwarded-") && !is_own(name))
     };
     let claims: Vec<HeaderName> =
         head.headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
@@ -119,9 +137,15 @@ mod tests {
     fn an_untrusted_peer_claims_nothing() {
         let received = |peer_trusted| {
             let mut head = RequestHeader::build("GET", b"/", None).expect("a head");
-            for name in
-                ["X-Forwarded-Port", "x_forwarded_prefix", "X.Forwarded.Proto", "X-Forwarded-For", "X-Other"]
-            {
+            for name in [
+                "X-Forwarded-Port",
+                "x_forwarded_prefix",
+                "X.Forwarded.Proto",
+                "X-Forwarded-For",
+                "X-Client-Cert-Subject",
+                "x_client.cert_san",
+                "X-Other",
+            ] {
                 head.insert_header(name, "1").expect("a field");
             }
             drop_claims(&mut head, peer_trusted);

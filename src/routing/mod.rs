@@ -33,4 +33,17 @@ pub struct RequestView<'a> {
     pub headers: &'a http::HeaderMap,
     /// The client address.
     pub client: IpAddr,
+    /// The certificate the client has shown, verified.
+    pub client_certificate: Option<ClientCertificateView<'a>>,
+}
+
+/// What a route may look at of a client's certificate.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientCertificateView<'a> {
+    /// As RFC 4514 writes names.
+    pub subject: &'a [u8],
+    /// `DNS:…`, `URI:…`, `email:…`.
+    pub sans: &'a [String],
+    /// SHA-256, lower-case hexadecimal.
+    pub fingerprint: &'a [u8],
 }

@@ -1,10 +1,11 @@
-//! Predicates of a route beside host and path: methods, headers, query, client. All must hold.
+//! Predicates of a route beside host and path: methods, headers, query, client, its certificate. All must
+//! hold.
 //!
 //! A header or query predicate holds when any line or occurrence of that name satisfies it. Header names
 //! are case-insensitive; values, query names and methods are compared byte for byte.
 
 use super::text::Text;
-use super::{RequestView, query};
+use super::{ClientCertificateView, RequestView, query};
 use crate::config::{CidrEntry, Problems, RouteConfig, Source, ValueMatchConfig};
 use http::{HeaderName, Method};
 use regex::bytes::{Regex, RegexBuilder};
@@ -24,6 +25,15 @@ pub(super) struct Predicates {
     headers: Vec<(HeaderName, ValueMatch)>,
     query: Vec<(Text, ValueMatch)>,
     client: Option<ClientPredicate>,
+    certificate: Vec<(CertificateField, ValueMatch)>,
+}
+
+/// What of a certificate a predicate looks at.
+#[derive(Debug, Clone, Copy)]
+enum CertificateField {
+    Subject,
+    San,
+    Fingerprint,
 }
 
 impl fmt::Debug for Predicates {
@@ -33,6 +43,7 @@ impl fmt::Debug for Predicates {
             .field("headers", &self.headers)
             .field("query", &self.query)
             .field("client", &self.client.is_some())
+            .field("certificate", &self.certificate)
             .finish()
     }
 }
@@ -53,8 +64,8 @@ impl Predicates {
         path: &str,
         problems: &mut Problems,
     ) -> Self {
-        let mut predicates =
-            Predicates { methods: Vec::new(), headers: Vec::new(), query: Vec::new(), client };
+        let (methods, headers, query) = (Vec::new(), Vec::new(), Vec::new());
+        let mut predicates = Predicates { methods, headers, query, client, certificate: Vec::new() };
         for (index, written) in config.methods.iter().enumerate() {
             match compile_method(written) {
                 Ok(method) => predicates.methods.push(method),
@@ -79,6 +90,14 @@ impl Predicates {
                 Err(reason) => problems.push(source.problem(format!("{path}.query.{name}"), reason)),
             }
         }
+        for (key, wanted) in config.client_certificate.written() {
+            match compile_certificate(key, wanted) {
+                Ok(compiled) => predicates.certificate.push(compiled),
+                Err(reason) => {
+                    problems.push(source.problem(format!("{path}.client_certificate.{key}"), reason));
+                }
+            }
+        }
         predicates
     }
 
@@ -88,6 +107,7 @@ impl Predicates {
             + self.headers.len()
             + self.query.len()
             + usize::from(self.client.is_some())
+            + self.certificate.len()
     }
 
     /// Whether all hold.
@@ -110,6 +130,26 @@ impl Predicates {
                 )
             })
             && self.client.as_ref().is_none_or(|client| client(request.client))
+            && self.certificate.iter().all(|(field, wanted)| {
+                wanted.any(
+                    &mut field.values(request.client_certificate.as_ref()),
+                    |value, shown| value == shown,
+                    |regex, shown| regex.is_match(shown),
+                )
+            })
+    }
+}
+
+impl CertificateField {
+    /// Without a certificate there are none.
+    fn values<'a>(self, shown: Option<&ClientCertificateView<'a>>) -> impl Iterator<Item = &'a [u8]> {
+        let (one, many) = match (self, shown) {
+            (_, None) => (None, [].as_slice()),
+            (CertificateField::Subject, Some(shown)) => (Some(shown.subject), [].as_slice()),
+            (CertificateField::San, Some(shown)) => (None, shown.sans),
+            (CertificateField::Fingerprint, Some(shown)) => (Some(shown.fingerprint), [].as_slice()),
+        };
+        one.into_iter().chain(many.iter().map(String::as_bytes))
     }
 }
 
@@ -148,6 +188,29 @@ fn compile_value(written: &ValueMatchConfig) -> Result<ValueMatch, String> {
     })
 }
 
+/// A fingerprint may be written as `openssl x509 -fingerprint` does, in capitals with colons.
+fn compile_certificate(
+    key: &str,
+    written: &ValueMatchConfig,
+) -> Result<(CertificateField, ValueMatch), String> {
+    let field = match key {
+        "subject" => CertificateField::Subject,
+        "san" => CertificateField::San,
+        _ => CertificateField::Fingerprint,
+    };
+    let wanted = match (field, written) {
+        (CertificateField::Fingerprint, ValueMatchConfig::Exact(value)) => {
+            let plain: String = value.chars().filter(|c| *c != ':').collect();
+            if plain.len() != 64 || !plain.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(format!("`{value}` is not a SHA-256 fingerprint of 64 hexadecimal digits"));
+            }
+            ValueMatch::Exact(Text::from(plain.to_ascii_lowercase().as_str()))
+        }
+        _ => compile_value(written)?,
+    };
+    Ok((field, wanted))
+}
+
 /// Predicates as written, kept while a router is built: they can be compared, compiled ones cannot.
 #[derive(Debug, PartialEq)]
 pub(super) struct Written {
@@ -155,6 +218,7 @@ pub(super) struct Written {
     headers: BTreeMap<String, ValueMatchConfig>,
     query: BTreeMap<String, ValueMatchConfig>,
     client: Vec<CidrEntry>,
+    certificate: BTreeMap<String, ValueMatchConfig>,
 }
 
 impl Written {
@@ -166,6 +230,11 @@ impl Written {
             headers: config.headers.iter().map(lower).collect(),
             query: config.query.clone(),
             client: config.client.clone(),
+            certificate: config
+                .client_certificate
+                .written()
+                .map(|(key, wanted)| (key.to_owned(), wanted.clone()))
+                .collect(),
         }
     }
 
@@ -177,6 +246,7 @@ impl Written {
         methods
             && cover_values(&self.headers, &other.headers)
             && cover_values(&self.query, &other.query)
+            && cover_values(&self.certificate, &other.certificate)
             && (self.client.is_empty() || self.client == other.client)
     }
 }

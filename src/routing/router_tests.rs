@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{CidrEntry, PathConfig, Problems, RouteConfig, Source, ValueMatchConfig};
+use crate::routing::ClientCertificateView;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 fn route(hosts: &[&str], path: Option<PathConfig>) -> RouteConfig {
@@ -13,6 +14,7 @@ fn route(hosts: &[&str], path: Option<PathConfig>) -> RouteConfig {
         headers: Default::default(),
         query: Default::default(),
         client: Vec::new(),
+        client_certificate: Default::default(),
         access: None,
         timeouts: Default::default(),
         limits: Default::default(),
@@ -54,6 +56,7 @@ struct Request<'a> {
     query: Option<&'a str>,
     headers: HeaderMap,
     client: &'a str,
+    certificate: Option<ClientCertificateView<'a>>,
 }
 
 fn get<'a>(host: &'a str, path: &'a str) -> Request<'a> {
@@ -64,6 +67,7 @@ fn get<'a>(host: &'a str, path: &'a str) -> Request<'a> {
         query: None,
         headers: HeaderMap::new(),
         client: "198.51.100.1",
+        certificate: None,
     }
 }
 
@@ -86,6 +90,7 @@ impl<'a> Request<'a> {
             method: &self.method,
             headers: &self.headers,
             client: self.client.parse().unwrap(),
+            client_certificate: self.certificate,
         };
         router.find(&view).copied()
     }
@@ -264,4 +269,40 @@ fn problems_of_all_parts_come_out_together() {
     let paths: Vec<_> = problems.0.iter().map(|problem| problem.path.as_str()).collect();
     let expected = ["hosts[1]", "path", "methods[0]", "headers.bad name", "query.q"];
     assert_eq!(paths, expected.map(|key| format!("routes[0].{key}")));
+}
+
+#[test]
+fn certificates_are_matched_by_subject_names_and_fingerprint_and_counted() {
+    let certificate = |subject: Option<&str>, san: Option<ValueMatchConfig>, fingerprint: Option<&str>| {
+        with(route(&["a"], None), |route| {
+            route.client_certificate.subject = subject.map(exactly);
+            route.client_certificate.san = san;
+            route.client_certificate.fingerprint = fingerprint.map(exactly);
+        })
+    };
+    let regex = ValueMatchConfig::Regex("^URI:spiffe://mesh/".into());
+    let print = "AB:".repeat(31) + "AB";
+    let absent = ValueMatchConfig::Present(false);
+    let (router, _) = build(&[
+        certificate(None, Some(ValueMatchConfig::Present(true)), None),
+        certificate(Some("CN=a"), Some(regex), None),
+        certificate(None, None, Some(&print)),
+        with(route(&["a"], Some(PathConfig::Exact("/open".into()))), |route| {
+            route.client_certificate.subject = Some(absent)
+        }),
+    ]);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let (mesh, dns) = (names(&["DNS:x", "URI:spiffe://mesh/a"]), names(&["DNS:x"]));
+    let print = "ab".repeat(32);
+    let shown = |subject: &'static str, sans, fingerprint| {
+        let certificate = ClientCertificateView { subject: subject.as_bytes(), sans, fingerprint };
+        Request { certificate: Some(certificate), ..get("a", "/") }.find(&router)
+    };
+    assert_eq!(shown("CN=a", &mesh, b"00"), Some(1), "two predicates before one");
+    assert_eq!(shown("CN=a", &dns, b"00"), Some(0));
+    assert_eq!(shown("CN=b", &mesh, b"00"), Some(0));
+    assert_eq!(shown("CN=b", &[], print.as_bytes()), Some(2));
+    assert_eq!(shown("CN=b", &[], b"00"), None);
+    assert_eq!(get("a", "/").find(&router), None, "without a certificate there is no value");
+    assert_eq!(get("a", "/open").find(&router), Some(3));
 }

@@ -16,6 +16,7 @@ use crate::config::{Config, ListenerConfig, Source};
 use crate::routing::Router;
 use crate::telemetry::access_log::policy::AccessLogPolicy;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
+pub use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::store::CertificateStore;
 use crate::tls::tickets::TicketKeys;
 use crate::upstream::peer::Timeouts;

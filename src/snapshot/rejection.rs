@@ -36,6 +36,9 @@ pub enum Rejection {
     HeaderTimeout,
     /// A CIDR policy keeps the client out.
     AccessDenied,
+    /// The connection was made for names that ask for less, or for other clients (RFC 9110 section
+    /// 15.5.20).
+    Misdirected,
     /// No route takes the request.
     NoRoute,
     /// The upstream has no endpoint to try.
@@ -59,7 +62,7 @@ pub enum Rejection {
 }
 
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
-const TABLE: [(Rejection, u16, &str, &str); 22] = {
+const TABLE: [(Rejection, u16, &str, &str); 23] = {
     use Rejection as R;
     [
         (R::Malformed, 400, "malformed", "The request could not be understood."),
@@ -74,6 +77,7 @@ const TABLE: [(Rejection, u16, &str, &str); 22] = {
         (R::BodyTimeout, 408, "body_timeout", "The request body did not arrive in time."),
         (R::HeaderTimeout, 408, "header_timeout", "The request did not arrive in time."),
         (R::AccessDenied, 403, "access_denied", "You may not access this."),
+        (R::Misdirected, 421, "misdirected", "This connection cannot be used for this host."),
         (R::NoRoute, 404, "no_route", "There is nothing here."),
         (R::NoEndpoint, 503, "no_endpoint", "The service is not available."),
         (R::UpstreamConnect, 502, "upstream_connect", "The service could not be reached."),

@@ -4,10 +4,12 @@
 //! same one, and at most one may be the default. What is wrong with a single pair of files is
 //! [`super::pem`]'s business.
 
+use super::client_auth::ClientAuth;
+use super::demands::Demand;
 use super::names::{CoveredNames, NameMap};
 use super::pem::{self, KeyPair};
 use super::self_signed;
-use crate::config::{CertificateConfig, Problems, Source};
+use crate::config::{CertificateConfig, Problems, Source, TlsConfig, TlsVersion};
 
 /// A pair that was read, the place of its entry in the file, and what it covers.
 pub struct Candidate {
@@ -17,28 +19,49 @@ pub struct Candidate {
     pub pair: KeyPair,
     /// By what names clients may ask for it.
     pub covered: CoveredNames,
+    /// Lowest version for these names.
+    pub min_version: TlsVersion,
+    /// Which clients these names let in.
+    pub client_auth: Option<ClientAuth>,
+}
+
+impl Candidate {
+    /// What its names demand of a connection.
+    pub fn demand(&self) -> Demand {
+        Demand {
+            min_version: self.min_version,
+            client_auth: self.client_auth.as_ref().map(ClientAuth::id),
+            certificate_required: self.client_auth.as_ref().is_some_and(ClientAuth::is_required),
+        }
+    }
 }
 
 /// Reads all of them, or the self-signed one when there are none; what is wrong is in `problems`, and
 /// then the rest is of no use. `now` is in seconds since 1970.
 pub fn read(
     certificates: &[CertificateConfig],
+    tls: &TlsConfig,
     source: &Source,
     now: i64,
     problems: &mut Problems,
 ) -> Vec<Candidate> {
     if certificates.is_empty() {
-        return self_signed_candidate(now, source, problems);
+        return self_signed_candidate(tls, now, source, problems);
     }
-    let candidates = read_all(certificates, source, now, problems);
+    let candidates = read_all(certificates, tls, source, now, problems);
     check_defaults(certificates, source, problems);
     check_overlaps(&candidates, source, problems);
     candidates
 }
 
-fn self_signed_candidate(now: i64, source: &Source, problems: &mut Problems) -> Vec<Candidate> {
+fn self_signed_candidate(
+    tls: &TlsConfig,
+    now: i64,
+    source: &Source,
+    problems: &mut Problems,
+) -> Vec<Candidate> {
     match self_signed::current(now) {
-        Ok(pair) => candidate(0, pair).into_iter().collect(),
+        Ok(pair) => candidate(0, pair, tls).into_iter().collect(),
         Err(error) => {
             let reason = format!("no self-signed certificate can be made: {error}");
             problems.push(source.problem("certificates", reason));
@@ -49,6 +72,7 @@ fn self_signed_candidate(now: i64, source: &Source, problems: &mut Problems) -> 
 
 fn read_all(
     certificates: &[CertificateConfig],
+    tls: &TlsConfig,
     source: &Source,
     now: i64,
     problems: &mut Problems,
@@ -57,7 +81,13 @@ fn read_all(
     for (place, certificate) in certificates.iter().enumerate() {
         let path = format!("certificates[{place}]");
         let pair = pem::load(certificate, source, &path, now, problems);
-        let Some(candidate) = pair.and_then(|pair| candidate(place, pair)) else { continue };
+        let client_auth = certificate.client_auth.as_ref().map(|client_auth| {
+            ClientAuth::compile(client_auth, source, &format!("{path}.client_auth"), now, problems)
+        });
+        let Some(mut candidate) = pair.and_then(|pair| candidate(place, pair, tls)) else { continue };
+        candidate.min_version = certificate.min_version.unwrap_or(tls.min_version);
+        // One that could not be compiled is a problem, and a store with problems never serves.
+        candidate.client_auth = client_auth.flatten();
         if candidate.covered.is_empty() {
             let reason = "the certificate covers no name that a client would look for";
             let mut problem = source.problem(format!("{path}.cert"), reason);
@@ -70,9 +100,9 @@ fn read_all(
     candidates
 }
 
-fn candidate(place: usize, pair: KeyPair) -> Option<Candidate> {
+fn candidate(place: usize, pair: KeyPair, tls: &TlsConfig) -> Option<Candidate> {
     let covered = CoveredNames::of(pair.chain.first()?);
-    Some(Candidate { place, pair, covered })
+    Some(Candidate { place, pair, covered, min_version: tls.min_version, client_auth: None })
 }
 
 fn check_defaults(certificates: &[CertificateConfig], source: &Source, problems: &mut Problems) {

@@ -86,7 +86,8 @@ fn serial(certificate: &X509Ref) -> Result<String, ErrorStack> {
     Ok(certificate.serial_number().to_bn()?.to_hex_str()?.to_ascii_lowercase())
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

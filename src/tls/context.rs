@@ -7,9 +7,9 @@
 //! BoringSSL allocates record buffers when there is something to read or write and frees them when
 //! drained, so there is no mode to set for idle connections.
 
-use super::pem::KeyPair;
+use super::candidates::Candidate;
 use super::tickets::TicketKeys;
-use crate::config::{TlsConfig, TlsVersion};
+use crate::config::TlsVersion;
 use boring::error::ErrorStack;
 use boring::ex_data::Index;
 use boring::ssl::{
@@ -29,8 +29,8 @@ const TLS13_SUITES: [u16; 3] = [0x1301, 0x1302, 0x1303];
 /// Key agreement groups, best first; the first one also withstands quantum computers.
 const GROUPS: &str = "X25519MLKEM768:X25519:P-256:P-384";
 
-/// Sessions are resumed within this context only; the same in every context of every snapshot. A
-/// context with another client certificate policy will need another one.
+/// Sessions are resumed within this context only; the same in every context of every snapshot that asks
+/// for no client certificates. Those that do have one for each policy ([`super::client_auth`]).
 const SESSION_CONTEXT: &[u8] = b"portcullis";
 
 /// ALPN identifiers in wire form (RFC 7301 section 3.1), best first.
@@ -43,16 +43,9 @@ struct Http1Only;
 static HTTP1_ONLY: LazyLock<Result<Index<Ssl, Http1Only>, ErrorStack>> = LazyLock::new(Ssl::new_ex_index);
 
 /// A context that presents one certificate. The caller may add callbacks before it builds it.
-pub fn builder(
-    pair: &KeyPair,
-    tls: &TlsConfig,
-    tickets: &TicketKeys,
-) -> Result<SslContextBuilder, ErrorStack> {
+pub fn builder(candidate: &Candidate, tickets: &TicketKeys) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
-    context.set_min_proto_version(Some(match tls.min_version {
-        TlsVersion::V1_2 => SslVersion::TLS1_2,
-        TlsVersion::V1_3 => SslVersion::TLS1_3,
-    }))?;
+    context.set_min_proto_version(Some(version(candidate.min_version)))?;
     context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
     context.set_options(
         SslOptions::CIPHER_SERVER_PREFERENCE | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
@@ -65,17 +58,20 @@ pub fn builder(
 
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
     context.set_session_id_context(SESSION_CONTEXT)?;
+    if let Some(client_auth) = &candidate.client_auth {
+        client_auth.install(&mut context)?;
+    }
     tickets.install(&mut context);
     context.set_alpn_select_callback(select_protocol);
 
-    let mut chain = pair.chain.iter();
+    let mut chain = candidate.pair.chain.iter();
     if let Some(leaf) = chain.next() {
         context.set_certificate(leaf)?;
     }
     for issuer in chain {
         context.add_extra_chain_cert(issuer.clone())?;
     }
-    context.set_private_key(&pair.key)?;
+    context.set_private_key(&candidate.pair.key)?;
     Ok(context)
 }
 
@@ -87,6 +83,14 @@ pub fn session(context: &SslContextRef, http2: bool) -> Result<Ssl, ErrorStack> 
         ssl.set_ex_data(*index, Http1Only);
     }
     Ok(ssl)
+}
+
+/// A version as the library names it.
+pub fn version(version: TlsVersion) -> SslVersion {
+    match version {
+        TlsVersion::V1_2 => SslVersion::TLS1_2,
+        TlsVersion::V1_3 => SslVersion::TLS1_3,
+    }
 }
 
 /// Our best protocol that the client offers too. A client that offers neither of ours is refused with

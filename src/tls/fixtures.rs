@@ -102,7 +102,7 @@ impl Folder {
     pub fn pair(&self, cert: &str, cert_pem: &[u8], key: &str, key_pem: &[u8]) -> CertificateConfig {
         std::fs::write(self.0.path().join(cert), cert_pem).unwrap();
         std::fs::write(self.0.path().join(key), key_pem).unwrap();
-        CertificateConfig { cert: cert.into(), key: key.into(), default: false }
+        CertificateConfig { cert: cert.into(), key: key.into(), ..CertificateConfig::default() }
     }
 
     /// Writes a leaf under names of its own.

@@ -4,13 +4,18 @@
 //! [`candidates`] judges the certificates together, [`pem`] each pair of files, [`names`] says which
 //! names a certificate covers, [`context`] holds the protocol policy, [`tickets`] the process-lived
 //! session ticket keys, [`certificate`] what operators are told, [`self_signed`] the certificate of a
-//! gateway that was given none.
+//! gateway that was given none. [`client_auth`] says which clients the names of a certificate let in,
+//! [`client_certificate`] what is known of one that came in, [`demands`] whether a connection made for
+//! one name may serve another.
 //!
 //! The room knows nothing of sockets, routes or requests.
 
 pub mod candidates;
 pub mod certificate;
+pub mod client_auth;
+pub mod client_certificate;
 pub mod context;
+pub mod demands;
 #[cfg(test)]
 mod fixtures;
 pub mod names;

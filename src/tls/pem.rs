@@ -194,8 +194,8 @@ fn check_strength<T: HasPublic>(key: &PKeyRef<T>) -> Checked<()> {
     }
 }
 
-/// Reads a regular file of bounded size.
-fn read(file: &Path) -> Result<Vec<u8>, String> {
+/// Reads a regular file of bounded size; the error is a reason.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
     let shown = file.display();
     let unreadable = |error: std::io::Error| format!("cannot read {shown}: {error}");
     let metadata = std::fs::metadata(file).map_err(unreadable)?;
@@ -360,7 +360,8 @@ mod tests {
     #[test]
     fn missing_files_folders_and_huge_files_are_all_reported() {
         let folder = Folder::new();
-        let config = CertificateConfig { cert: "absent.pem".into(), key: ".".into(), default: false };
+        let config =
+            CertificateConfig { cert: "absent.pem".into(), key: ".".into(), ..CertificateConfig::default() };
         let mut problems = Problems::default();
         assert!(load(&config, &folder.source(), "certificates[3]", NOW, &mut problems).is_none());
         let text = problems.to_string();

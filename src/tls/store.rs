@@ -2,31 +2,44 @@
 //!
 //! Holds one context per certificate behind one entry context. The entry context presents the default
 //! certificate; when the client names a server, a synchronous callback switches the session to the
-//! context of the certificate that covers the name. Knows nothing of sockets: it hands out sessions.
+//! context of the certificate that covers the name, before the version is settled. Knows nothing of
+//! sockets: it hands out sessions.
 //!
 //! A connection keeps the contexts it started with alive, so a store may be replaced at any time.
 
 pub use super::certificate::CertificateInfo;
 
 use super::candidates::{self, Candidate};
+use super::client_auth::ClientAuth;
 use super::context;
+use super::demands::Demands;
 use super::names::NameMap;
 use super::tickets::TicketKeys;
 use crate::config::{CertificateConfig, Problems, Source, TlsConfig, UnknownNames};
 use boring::error::ErrorStack;
-use boring::ssl::{NameType, SniError, Ssl, SslAlert, SslContext, SslRef};
+use boring::ssl::{NameType, SelectCertError, SniError, Ssl, SslAlert, SslContext, SslRef};
+use boring::ssl::{SslVerifyMode, SslVersion};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The certificates of one snapshot, ready for handshakes.
 pub struct CertificateStore {
     entry: SslContext,
+    demands: Demands,
     certificates: Vec<CertificateInfo>,
     self_signed: bool,
 }
 
-/// Server name → the context to switch to; `None` = the entry context already is the right one.
-type Contexts = NameMap<Option<SslContext>>;
+/// Server name → what to switch to; `None` = the entry context already is the right one.
+type Contexts = NameMap<Option<Arc<Presented>>>;
+
+/// A certificate's context, and what does not follow when a session is switched to it.
+struct Presented {
+    context: SslContext,
+    min_version: SslVersion,
+    verify: SslVerifyMode,
+}
 
 impl CertificateStore {
     /// Reads, checks and compiles `certificates:`. Without any, a self-signed certificate made in
@@ -51,7 +64,7 @@ impl CertificateStore {
         problems: &mut Problems,
     ) -> Option<CertificateStore> {
         let before = problems.0.len();
-        let candidates = candidates::read(certificates, source, now, problems);
+        let candidates = candidates::read(certificates, tls, source, now, problems);
         if problems.0.len() > before {
             return None;
         }
@@ -63,6 +76,7 @@ impl CertificateStore {
         match build(&candidates, default, tls, tickets) {
             Ok(entry) => Some(CertificateStore {
                 entry,
+                demands: demands(&candidates, default),
                 certificates: infos.collect(),
                 self_signed: certificates.is_empty(),
             }),
@@ -78,6 +92,11 @@ impl CertificateStore {
     /// HTTP/2 in ALPN when `http2` is set. Fails only for want of memory.
     pub fn session(&self, http2: bool) -> Result<Ssl, ErrorStack> {
         context::session(&self.entry, http2)
+    }
+
+    /// What each name demands of a connection that is to serve it.
+    pub fn demands(&self) -> &Demands {
+        &self.demands
     }
 
     /// What is presented, in file order.
@@ -106,31 +125,72 @@ fn build(
 ) -> Result<SslContext, ErrorStack> {
     let mut contexts = Contexts::default();
     for candidate in candidates {
-        let target = if candidate.place == default.place {
-            None
-        } else {
-            Some(context::builder(&candidate.pair, tls, tickets)?.build())
+        let target = match candidate.place == default.place {
+            true => None,
+            false => Some(Arc::new(Presented::build(candidate, tickets)?)),
         };
         for name in &candidate.covered.dns {
             // Overlaps were refused, so every insertion is the first of its name.
             let _ = contexts.insert(name, target.clone());
         }
     }
+    let contexts = Arc::new(contexts);
     let refuse = tls.unknown_names == UnknownNames::Refuse;
-    let mut entry = context::builder(&default.pair, tls, tickets)?;
-    entry.set_servername_callback(move |ssl, alert| choose(ssl, alert, &contexts, refuse));
+    let mut entry = context::builder(default, tickets)?;
+    let known = Arc::clone(&contexts);
+    entry.set_select_certificate_callback(move |mut hello| select(hello.ssl_mut(), &contexts));
+    entry.set_servername_callback(move |ssl, alert| acknowledge(ssl, alert, &known, refuse));
     Ok(entry.build())
 }
 
-/// Switches a session to the certificate its server name asks for. Runs on every handshake.
-fn choose(ssl: &mut SslRef, alert: &mut SslAlert, contexts: &Contexts, refuse: bool) -> Result<(), SniError> {
+fn demands(candidates: &[Candidate], default: &Candidate) -> Demands {
+    let mut demands = Demands::new(default.demand());
+    for candidate in candidates {
+        for name in &candidate.covered.dns {
+            demands.insert(name, candidate.demand());
+        }
+    }
+    demands
+}
+
+impl Presented {
+    fn build(candidate: &Candidate, tickets: &TicketKeys) -> Result<Presented, ErrorStack> {
+        Ok(Presented {
+            context: context::builder(candidate, tickets)?.build(),
+            min_version: context::version(candidate.min_version),
+            verify: candidate.client_auth.as_ref().map_or(SslVerifyMode::NONE, ClientAuth::verify_mode),
+        })
+    }
+
+    /// The library takes over certificate, authorities and session context, but neither version nor mode.
+    fn present(&self, ssl: &mut SslRef) -> Result<(), ErrorStack> {
+        ssl.set_ssl_context(&self.context)?;
+        ssl.set_min_proto_version(Some(self.min_version))?;
+        ssl.set_verify(self.verify);
+        Ok(())
+    }
+}
+
+/// Switches a session to the certificate its server name asks for. Runs on every handshake, before
+/// versions are compared and before a session is resumed.
+fn select(ssl: &mut SslRef, contexts: &Contexts) -> Result<(), SelectCertError> {
+    let target = ssl.servername_raw(NameType::HOST_NAME).and_then(|name| contexts.get(name));
+    match target {
+        Some(Some(presented)) => presented.present(ssl).map_err(|_| SelectCertError::ERROR),
+        Some(None) | None => Ok(()),
+    }
+}
+
+/// Tells the client whether its server name was of use, or that it is not known here.
+fn acknowledge(
+    ssl: &SslRef,
+    alert: &mut SslAlert,
+    contexts: &Contexts,
+    refuse: bool,
+) -> Result<(), SniError> {
     let Some(name) = ssl.servername_raw(NameType::HOST_NAME) else { return Err(SniError::NOACK) };
     match contexts.get(name) {
-        Some(None) => Ok(()),
-        Some(Some(context)) => ssl.set_ssl_context(context).map_err(|_| {
-            *alert = SslAlert::INTERNAL_ERROR;
-            SniError::ALERT_FATAL
-        }),
+        Some(_) => Ok(()),
         None if refuse && !is_address(name) => {
             *alert = SslAlert::UNRECOGNIZED_NAME;
             Err(SniError::ALERT_FATAL)
@@ -145,315 +205,5 @@ fn is_address(name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::TlsVersion;
-    use crate::tls::fixtures::{Authority, DAY, Folder, NOW, ec_key};
-    use crate::tls::names::CoveredNames;
-    use boring::ssl::{SslContextBuilder, SslMethod, SslSession, SslSessionCacheMode, SslVersion};
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use std::sync::{Arc, Mutex};
-
-    /// Compiles a store of one certificate per list of names; the last one marked is the default.
-    fn compile(
-        names: &[&[&str]],
-        marked: Option<usize>,
-        tls: &TlsConfig,
-    ) -> Result<CertificateStore, String> {
-        compile_with(names, marked, tls, &TicketKeys::generate().unwrap())
-    }
-
-    fn compile_with(
-        names: &[&[&str]],
-        marked: Option<usize>,
-        tls: &TlsConfig,
-        tickets: &TicketKeys,
-    ) -> Result<CertificateStore, String> {
-        let folder = Folder::new();
-        let root = Authority::root("root");
-        let mut configs: Vec<CertificateConfig> = Vec::new();
-        for names in names {
-            configs.push(folder.add(&root.issue(names, &ec_key(), NOW - DAY, NOW + DAY)));
-        }
-        if let Some(marked) = marked {
-            configs[marked].default = true;
-        }
-        let mut problems = Problems::default();
-        CertificateStore::compile_at(&configs, tls, &folder.source(), tickets, NOW, &mut problems)
-            .ok_or_else(|| problems.to_string())
-    }
-
-    /// A client with a session cache of one.
-    struct Client {
-        context: SslContext,
-        session: Arc<Mutex<Option<SslSession>>>,
-    }
-
-    struct Outcome {
-        covered: CoveredNames,
-        alpn: Option<Vec<u8>>,
-        version: Option<SslVersion>,
-        suite: &'static str,
-        resumed: bool,
-    }
-
-    impl Client {
-        fn new(tune: impl FnOnce(&mut SslContextBuilder)) -> Client {
-            let mut context = SslContext::builder(SslMethod::tls()).unwrap();
-            let session = Arc::new(Mutex::new(None));
-            let kept = Arc::clone(&session);
-            context.set_session_cache_mode(SslSessionCacheMode::CLIENT);
-            context.set_new_session_callback(move |_, session| *kept.lock().unwrap() = Some(session));
-            tune(&mut context);
-            Client { context: context.build(), session }
-        }
-
-        fn connect(
-            &self,
-            store: &CertificateStore,
-            sni: Option<&str>,
-            http2: bool,
-        ) -> Result<Outcome, String> {
-            let (near, far) = UnixStream::pair().unwrap();
-            let accepting = store.session(http2).unwrap();
-            let server = std::thread::spawn(move || {
-                // One byte, so that the client reads past the tickets.
-                if let Ok(mut stream) = accepting.accept(far) {
-                    stream.write_all(b"x").unwrap();
-                }
-            });
-            let mut ssl = Ssl::new(&self.context).unwrap();
-            if let Some(sni) = sni {
-                ssl.set_hostname(sni).unwrap();
-            }
-            if let Some(session) = self.session.lock().unwrap().as_ref() {
-                // SAFETY: the session came from this very context.
-                unsafe { ssl.set_session(session).unwrap() };
-            }
-            let outcome = ssl.connect(near).map_err(|error| error.to_string()).map(|mut stream| {
-                stream.read_exact(&mut [0]).unwrap();
-                Outcome {
-                    covered: CoveredNames::of(&stream.ssl().peer_certificate().unwrap()),
-                    alpn: stream.ssl().selected_alpn_protocol().map(<[u8]>::to_vec),
-                    version: stream.ssl().version2(),
-                    suite: stream.ssl().current_cipher().unwrap().name(),
-                    resumed: stream.ssl().session_reused(),
-                }
-            });
-            server.join().unwrap();
-            outcome
-        }
-    }
-
-    fn presented(store: &CertificateStore, sni: Option<&str>) -> String {
-        Client::new(|_| {}).connect(store, sni, true).unwrap().covered.dns.remove(0)
-    }
-
-    #[test]
-    fn the_server_name_chooses_the_certificate() {
-        let names: [&[&str]; 3] = [&["first.test"], &["*.app.test"], &["www.app.test", "app.test"]];
-        let store = compile(&names, Some(1), &TlsConfig::default()).unwrap();
-        for (sni, expected) in [
-            (Some("first.test"), "first.test"),
-            (Some("FIRST.test"), "first.test"),
-            (Some("api.app.test"), "*.app.test"),
-            (Some("www.app.test"), "www.app.test"),
-            (Some("app.test"), "www.app.test"),
-            (Some("a.b.app.test"), "*.app.test"),
-            (Some("unknown.test"), "*.app.test"),
-            (None, "*.app.test"),
-        ] {
-            assert_eq!(presented(&store, sni), expected, "{sni:?}");
-        }
-        assert_eq!(store.certificates().iter().map(|c| c.default).collect::<Vec<_>>(), [false, true, false]);
-        let store = compile(&names, None, &TlsConfig::default()).unwrap();
-        assert_eq!(
-            presented(&store, None),
-            "first.test",
-            "the first one is the default unless one is marked"
-        );
-    }
-
-    #[test]
-    fn unknown_names_are_refused_when_asked_for() {
-        let tls = TlsConfig { unknown_names: UnknownNames::Refuse, ..TlsConfig::default() };
-        let store = compile(&[&["app.test"], &["*.wild.test"]], None, &tls).unwrap();
-        for sni in ["unknown.test", "a.b.wild.test", "wild.test"] {
-            let error = Client::new(|_| {}).connect(&store, Some(sni), true).err().unwrap();
-            assert!(error.contains("UNRECOGNIZED_NAME"), "{error}");
-        }
-        assert_eq!(presented(&store, Some("a.wild.test")), "*.wild.test");
-        assert_eq!(presented(&store, Some("app.test")), "app.test");
-        assert_eq!(presented(&store, None), "app.test");
-        assert_eq!(presented(&store, Some("127.0.0.1")), "app.test");
-    }
-
-    #[test]
-    fn alpn_follows_our_preference_and_the_listener() {
-        let store = compile(&[&["app.test"], &["other.test"]], None, &TlsConfig::default()).unwrap();
-        let agreed = |offered: &'static [u8], sni, http2| {
-            let client = Client::new(|context| context.set_alpn_protos(offered).unwrap());
-            client.connect(&store, Some(sni), http2).map(|outcome| outcome.alpn.unwrap_or_default())
-        };
-        for sni in ["app.test", "other.test"] {
-            assert_eq!(agreed(b"\x08http/1.1\x02h2", sni, true).unwrap(), b"h2");
-            assert_eq!(agreed(b"\x02h2\x08http/1.1", sni, false).unwrap(), b"http/1.1");
-            assert_eq!(agreed(b"\x08http/1.1", sni, true).unwrap(), b"http/1.1");
-            assert_eq!(agreed(b"\x03foo\x08http/1.1", sni, true).unwrap(), b"http/1.1");
-            assert!(agreed(b"\x03foo", sni, true).unwrap_err().contains("NO_APPLICATION_PROTOCOL"));
-            assert!(agreed(b"\x02h2", sni, false).unwrap_err().contains("NO_APPLICATION_PROTOCOL"));
-        }
-        assert_eq!(Client::new(|_| {}).connect(&store, None, true).unwrap().alpn, None);
-    }
-
-    #[test]
-    fn sessions_resume_across_reloads_names_and_listeners_but_not_across_processes() {
-        for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
-            let tickets = TicketKeys::generate().unwrap();
-            let names: [&[&str]; 2] = [&["app.test"], &["other.test"]];
-            let before = compile_with(&names, None, &TlsConfig::default(), &tickets).unwrap();
-            let after = compile_with(&names, None, &TlsConfig::default(), &tickets).unwrap();
-            let client = Client::new(|context| context.set_max_proto_version(Some(version)).unwrap());
-            for sni in ["app.test", "other.test"] {
-                *client.session.lock().unwrap() = None;
-                let resumed = |store, http2| client.connect(store, Some(sni), http2).unwrap().resumed;
-                assert!(!resumed(&before, true), "{version:?} {sni}: first");
-                assert!(resumed(&before, true), "{version:?} {sni}: same store");
-                assert!(resumed(&after, true), "{version:?} {sni}: after a reload");
-                assert!(resumed(&after, false), "{version:?} {sni}: other listener");
-                tickets.rotate().unwrap();
-                assert!(resumed(&after, true), "{version:?} {sni}: previous key");
-                tickets.rotate().unwrap();
-                assert!(resumed(&before, true), "{version:?} {sni}: the ticket was renewed");
-                tickets.rotate().unwrap();
-                tickets.rotate().unwrap();
-                assert!(!resumed(&after, true), "{version:?} {sni}: key forgotten");
-                let elsewhere = compile(&names, None, &TlsConfig::default()).unwrap();
-                assert!(!resumed(&elsewhere, true), "{version:?} {sni}: another process");
-            }
-        }
-    }
-
-    #[test]
-    fn min_version_refuses_older_clients() {
-        let old = Client::new(|context| context.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap());
-        let ancient = Client::new(|context| {
-            context.set_min_proto_version(Some(SslVersion::TLS1)).unwrap();
-            context.set_max_proto_version(Some(SslVersion::TLS1_1)).unwrap();
-        });
-        let store = compile(&[&["app.test"]], None, &TlsConfig::default()).unwrap();
-        assert_eq!(old.connect(&store, None, true).unwrap().version, Some(SslVersion::TLS1_2));
-        assert!(ancient.connect(&store, None, true).err().unwrap().contains("VERSION"));
-        let tls = TlsConfig { min_version: TlsVersion::V1_3, ..TlsConfig::default() };
-        let store = compile(&[&["app.test"], &["other.test"]], None, &tls).unwrap();
-        for sni in [None, Some("other.test")] {
-            assert!(old.connect(&store, sni, true).err().unwrap().contains("VERSION"));
-        }
-        let version = Client::new(|_| {}).connect(&store, Some("other.test"), true).unwrap().version;
-        assert_eq!(version, Some(SslVersion::TLS1_3));
-    }
-
-    #[test]
-    fn the_cheaper_suite_wins_over_the_clients_order() {
-        let store = compile(&[&["app.test"], &["other.test"]], None, &TlsConfig::default()).unwrap();
-        for sni in [None, Some("other.test")] {
-            let tls12 = Client::new(|context| {
-                context.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
-                context
-                    .set_cipher_list("ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256")
-                    .unwrap();
-            });
-            let suite = tls12.connect(&store, sni, true).unwrap().suite;
-            assert_eq!(suite, "ECDHE-ECDSA-AES128-GCM-SHA256");
-            let cbc = Client::new(|context| {
-                context.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
-                context.set_cipher_list("ECDHE-ECDSA-AES128-SHA").unwrap();
-            });
-            assert!(cbc.connect(&store, sni, true).is_err(), "no CBC suites");
-            let tls13 = Client::new(|context| {
-                let wanted = [0x1302, 0x1303, 0x1301];
-                // SAFETY: the context is valid and the suites are copied.
-                unsafe {
-                    boring_sys::SSL_CTX_set1_tls13_ciphers(
-                        context.as_ptr(),
-                        wanted.as_ptr(),
-                        std::ptr::null(),
-                        wanted.len(),
-                    );
-                }
-            });
-            // SAFETY: reads CPU features.
-            if unsafe { boring_sys::EVP_has_aes_hardware() } == 1 {
-                assert_eq!(tls13.connect(&store, sni, true).unwrap().suite, "TLS_AES_128_GCM_SHA256");
-            }
-        }
-    }
-
-    #[test]
-    fn a_hello_retry_keeps_the_chosen_certificate() {
-        let store = compile(&[&["app.test"], &["other.test"]], None, &TlsConfig::default()).unwrap();
-        let client = Client::new(|context| context.set_curves_list("P-521:P-384").unwrap());
-        let outcome = client.connect(&store, Some("other.test"), true).unwrap();
-        assert_eq!(outcome.covered.dns, ["other.test"]);
-    }
-
-    #[test]
-    fn overlapping_names_and_two_defaults_are_refused_together() {
-        let names: [&[&str]; 3] = [&["a.test", "b.test"], &["c.test"], &["B.test", "*.c.test", "a.test"]];
-        let folder = Folder::new();
-        let root = Authority::root("root");
-        let mut configs: Vec<_> = names
-            .iter()
-            .map(|names| folder.add(&root.issue(names, &ec_key(), NOW - DAY, NOW + DAY)))
-            .collect();
-        configs[0].default = true;
-        configs[2].default = true;
-        configs.push(folder.add(&root.issue(&[], &ec_key(), NOW - DAY, NOW + DAY)));
-        let mut problems = Problems::default();
-        let (tls, tickets) = (TlsConfig::default(), TicketKeys::generate().unwrap());
-        let store =
-            CertificateStore::compile_at(&configs, &tls, &folder.source(), &tickets, NOW, &mut problems);
-        assert!(store.is_none());
-        let text = problems.to_string();
-        for part in [
-            "certificates[3].cert: the certificate covers no name",
-            "certificates[2].default: certificates[0] is the default already",
-            "certificates[2].cert: b.test and 1 more is covered by certificates[0] too",
-        ] {
-            assert!(text.contains(part), "{part:?} not in {text}");
-        }
-        assert_eq!(problems.0.len(), 3, "{text}");
-    }
-
-    #[test]
-    fn without_certificates_a_self_signed_one_is_presented() {
-        let mut problems = Problems::default();
-        let (tls, tickets) = (TlsConfig::default(), TicketKeys::generate().unwrap());
-        let store =
-            CertificateStore::compile(&[], &tls, &Source::default(), &tickets, &mut problems).unwrap();
-        assert!(store.is_self_signed());
-        assert_eq!(presented(&store, None), "localhost");
-        assert_eq!(store.certificates()[0].key_type, "ECDSA P-256");
-        assert!(store.certificates()[0].default);
-    }
-
-    #[test]
-    fn operators_see_names_dates_and_fingerprint() {
-        let store = compile(&[&["app.test", "*.app.test", "10.0.0.1"]], None, &TlsConfig::default()).unwrap();
-        let info = &store.certificates()[0];
-        assert_eq!((info.name.as_str(), info.issuer.as_str()), ("app.test", "CN=root"));
-        assert_eq!(info.names, ["app.test", "*.app.test", "10.0.0.1"]);
-        assert_eq!((info.not_before, info.not_after), (NOW - DAY, NOW + DAY));
-        assert_eq!(info.fingerprint_sha256.len(), 64);
-    }
-
-    #[test]
-    fn a_thousand_certificates_compile() {
-        let names: Vec<String> = (0..1_000).map(|number| format!("host{number}.test")).collect();
-        let names: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
-        let names: Vec<&[&str]> = names.iter().map(|names| &names[..]).collect();
-        let store = compile(&names, None, &TlsConfig::default()).unwrap();
-        assert_eq!(presented(&store, Some("host999.test")), "host999.test");
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;

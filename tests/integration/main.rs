@@ -8,6 +8,7 @@ mod admin;
 mod certificates;
 mod cli;
 mod client_address;
+mod client_certificates;
 mod connection_limits;
 mod curl;
 mod exchange;

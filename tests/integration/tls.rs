@@ -93,6 +93,22 @@ fn versions_below_the_lowest_are_refused() {
 }
 
 #[test]
+fn key_agreement_withstands_quantum_computers_where_the_client_can() {
+    let gateway = Gateway::start(ROUTES);
+    for (offered, agreed) in [
+        ("X25519MLKEM768:X25519", Some("X25519MLKEM768")),
+        ("X25519:X25519MLKEM768", Some("X25519MLKEM768")),
+        ("X25519:P-256", Some("X25519")),
+        ("P-384:P-256", Some("P-256")),
+        ("P-521", None),
+    ] {
+        let client = TlsClient::new(TlsOptions { groups: Some(offered), ..TlsOptions::default() });
+        let connection = Connection::open_tls(gateway.address(), &client);
+        assert_eq!(connection.ok().and_then(|connection| connection.tls().group), agreed, "{offered}");
+    }
+}
+
+#[test]
 fn without_certificates_a_self_signed_one_is_made_with_a_warning() {
     let gateway = Gateway::start(ROUTES);
     let certificate = handshake(&gateway, Some("any.test")).unwrap().certificate;

@@ -85,6 +85,22 @@ impl Check<'_> {
             }
         }
         self.entries(&route.client, &format!("{path}.client"));
+        self.client_certificate(config, route, path);
+    }
+
+    fn client_certificate(&mut self, config: &Config, route: &RouteConfig, path: &str) {
+        let asked = config.certificates.iter().any(|certificate| certificate.client_auth.is_some())
+            || self.source.lost_parts("certificates");
+        for (key, wanted) in route.client_certificate.written() {
+            let path = format!("{path}.client_certificate.{key}");
+            if let ValueMatchConfig::Regex(regex) = wanted {
+                self.require(path.as_str(), syntax::regex(regex));
+            }
+            if !asked && *wanted != ValueMatchConfig::Present(false) {
+                let error = ValueError::new("no certificate here asks clients for theirs");
+                self.refuse(path, error.with_hint("add `client_auth` to one in `certificates`"));
+            }
+        }
     }
 
     /// Header names that differ only in case are one header.

@@ -24,6 +24,7 @@ pub struct Authority {
 }
 
 /// A certificate with its key.
+#[derive(Clone)]
 pub struct Identity {
     /// The leaf.
     pub certificate: X509,
@@ -96,6 +97,10 @@ impl Leaf {
         for name in &self.names {
             if name.parse::<IpAddr>().is_ok() {
                 names.ip(name)
+            } else if name.contains("://") {
+                names.uri(name)
+            } else if name.contains('@') {
+                names.email(name)
             } else {
                 names.dns(name)
             };

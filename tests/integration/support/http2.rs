@@ -30,8 +30,17 @@ impl Http2 {
 
     /// Connects, sends these bytes, and shakes hands after them.
     pub fn open_after(first: &[u8], address: SocketAddr, name: &'static str) -> Self {
+        Http2::start(first, address, TlsOptions { name: Some(name), ..TlsOptions::default() })
+    }
+
+    /// Shakes hands with these options.
+    pub fn open_with(address: SocketAddr, options: TlsOptions) -> Self {
+        Http2::start(b"", address, options)
+    }
+
+    fn start(first: &[u8], address: SocketAddr, options: TlsOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let client = TlsClient::new(TlsOptions { name: Some(name), alpn: &["h2"], ..TlsOptions::default() });
+        let client = TlsClient::new(TlsOptions { alpn: &["h2"], ..options });
         let (send, connection) = runtime.block_on(async {
             let mut stream = TcpStream::connect(address).await.expect("a connection");
             stream.write_all(first).await.expect("bytes sent");

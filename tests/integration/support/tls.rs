@@ -1,5 +1,6 @@
 //! The client side of TLS, with every knob in the test's hand.
 
+use super::certificates::Identity;
 use boring::ssl::{Ssl, SslContext, SslMethod, SslRef, SslSession, SslSessionCacheMode, SslStream};
 use boring::ssl::{SslVerifyMode, SslVersion};
 use boring::x509::X509;
@@ -26,6 +27,10 @@ pub struct TlsOptions {
     pub versions: Option<(SslVersion, SslVersion)>,
     /// Offer the last session seen.
     pub resume: bool,
+    /// Shown when the server asks for a certificate.
+    pub identity: Option<Identity>,
+    /// Key agreement groups offered.
+    pub groups: Option<&'static str>,
 }
 
 /// What a handshake settled.
@@ -37,6 +42,8 @@ pub struct TlsFacts {
     pub alpn: Option<String>,
     /// Whether a session was resumed.
     pub resumed: bool,
+    /// The key agreement group.
+    pub group: Option<&'static str>,
     /// The leaf the server showed; a resumed session remembers the first one.
     pub certificate: X509,
 }
@@ -59,6 +66,13 @@ impl TlsClient {
             options.alpn.iter().flat_map(|name| [&[name.len() as u8], name.as_bytes()].concat()).collect();
         if !alpn.is_empty() {
             builder.set_alpn_protos(&alpn).expect("protocols");
+        }
+        if let Some(identity) = &options.identity {
+            builder.set_certificate(&identity.certificate).expect("a certificate");
+            builder.set_private_key(&identity.key).expect("its key");
+        }
+        if let Some(groups) = options.groups {
+            builder.set_curves_list(groups).expect("groups");
         }
         let session = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&session);
@@ -86,6 +100,16 @@ impl TlsClient {
         ssl
     }
 
+    /// The same client, with the session it has got, asking for another name.
+    pub fn renamed(&self, name: &str) -> TlsClient {
+        TlsClient {
+            context: self.context.clone(),
+            name: Some(name.to_owned()),
+            resume: self.resume,
+            session: Arc::clone(&self.session),
+        }
+    }
+
     /// Whether the server has given a session that could be resumed.
     pub fn has_session(&self) -> bool {
         self.session.lock().unwrap().is_some()
@@ -99,6 +123,7 @@ impl TlsFacts {
             version: ssl.version_str().to_owned(),
             alpn: ssl.selected_alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
             resumed: ssl.session_reused(),
+            group: ssl.curve_name(),
             certificate: ssl.peer_certificate().expect("a server certificate"),
         }
     }
