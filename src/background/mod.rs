@@ -7,7 +7,9 @@ pub mod gauges;
 pub mod readiness;
 pub mod reload;
 pub mod signals;
+pub mod ticket_rotation;
 
 pub use readiness::Readiness;
 pub use reload::Reloader;
 pub use signals::Signals;
+pub use ticket_rotation::TicketRotation;

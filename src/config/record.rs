@@ -15,9 +15,8 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Keys that the contract names and a later version brings.
-const LATER: [&str; 12] = [
+const LATER: [&str; 11] = [
     "token_file",
-    "tickets",
     "mode",
     "when",
     "filters",

@@ -1,5 +1,6 @@
 //! `certificates:` and `tls:`.
 
+use super::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -46,13 +47,28 @@ pub enum ClientAuthMode {
 }
 
 /// TLS policy of every listener.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
     /// Lowest version accepted.
     pub min_version: TlsVersion,
     /// What a handshake for a name no certificate covers gets.
     pub unknown_names: UnknownNames,
+    /// Whether clients get tickets with which they resume sessions.
+    pub tickets: bool,
+    /// How long a session can be resumed, and how long one key seals tickets.
+    pub ticket_lifetime: HumanDuration,
+}
+
+impl Default for TlsConfig {
+    fn default() -> Self {
+        TlsConfig {
+            min_version: TlsVersion::default(),
+            unknown_names: UnknownNames::default(),
+            tickets: true,
+            ticket_lifetime: HumanDuration::secs(12 * 3600),
+        }
+    }
 }
 
 /// A TLS version.

@@ -12,6 +12,7 @@ use crate::background::gauges;
 use crate::background::readiness::Readiness;
 use crate::background::reload::Reloader;
 use crate::background::signals::Signals;
+use crate::background::ticket_rotation::TicketRotation;
 use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::Drain;
@@ -180,7 +181,7 @@ impl Process {
         }
     }
 
-    /// Port 7998 and the reload loop.
+    /// Port 7998, the reload loop and the rotation of ticket keys.
     fn add_operators(&self, server: &mut Server, admin: TcpListener) {
         let metrics = Arc::clone(&self.shared.metrics);
         let state =
@@ -194,11 +195,14 @@ impl Process {
             listeners: Arc::new(ProcessListeners::new(&self.listeners, &self.readiness)),
             signals: self.signals.clone(),
         };
+        let rotation = TicketRotation { shared: self.shared.clone(), store: Arc::clone(&self.store) };
+        let mut tickets = background_service("tickets", rotation);
         let mut admin = background_service("admin", AdminService::new(admin, state));
         let mut reload = background_service("reload", reloader);
-        (admin.threads, reload.threads) = (Some(1), Some(1));
+        (admin.threads, reload.threads, tickets.threads) = (Some(1), Some(1), Some(1));
         server.add_service(admin);
         server.add_service(reload);
+        server.add_service(tickets);
     }
 
     fn leaving(self) -> Leaving {

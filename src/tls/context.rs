@@ -9,7 +9,7 @@
 
 use super::candidates::Candidate;
 use super::tickets::TicketKeys;
-use crate::config::TlsVersion;
+use crate::config::{TlsConfig, TlsVersion};
 use boring::error::ErrorStack;
 use boring::ex_data::Index;
 use boring::ssl::{
@@ -17,6 +17,7 @@ use boring::ssl::{
     SslSessionCacheMode, SslVersion, select_next_proto,
 };
 use std::sync::LazyLock;
+use std::time::Duration;
 
 /// TLS 1.2 suites, best first. AES-128 before AES-256: both are out of reach, one costs less.
 const TLS12_SUITES: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
@@ -43,7 +44,11 @@ struct Http1Only;
 static HTTP1_ONLY: LazyLock<Result<Index<Ssl, Http1Only>, ErrorStack>> = LazyLock::new(Ssl::new_ex_index);
 
 /// A context that presents one certificate. The caller may add callbacks before it builds it.
-pub fn builder(candidate: &Candidate, tickets: &TicketKeys) -> Result<SslContextBuilder, ErrorStack> {
+pub fn builder(
+    candidate: &Candidate,
+    tls: &TlsConfig,
+    tickets: &TicketKeys,
+) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
     context.set_min_proto_version(Some(version(candidate.min_version)))?;
     context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
@@ -61,7 +66,12 @@ pub fn builder(candidate: &Candidate, tickets: &TicketKeys) -> Result<SslContext
     if let Some(client_auth) = &candidate.client_auth {
         client_auth.install(&mut context)?;
     }
-    tickets.install(&mut context);
+    if tls.tickets {
+        tickets.install(&mut context);
+        limit_sessions(&mut context, tls.ticket_lifetime.0);
+    } else {
+        context.set_options(SslOptions::NO_TICKET);
+    }
     context.set_alpn_select_callback(select_protocol);
 
     let mut chain = candidate.pair.chain.iter();
@@ -100,6 +110,16 @@ fn select_protocol<'a>(ssl: &mut SslRef, offered: &'a [u8]) -> Result<&'a [u8], 
     let http1_only = HTTP1_ONLY.as_ref().is_ok_and(|index| ssl.ex_data(*index).is_some());
     let ours = if http1_only { HTTP1 } else { HTTP2_AND_HTTP1 };
     select_next_proto(ours, offered).ok_or(AlpnError::ALERT_FATAL)
+}
+
+/// How long a session can be resumed, which TLS 1.3 clients are told; less than a second is not possible.
+fn limit_sessions(context: &mut SslContextBuilder, lifetime: Duration) {
+    let seconds = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX).max(1);
+    // SAFETY: the context pointer is valid while `context` is borrowed; both set one number.
+    unsafe {
+        boring_sys::SSL_CTX_set_timeout(context.as_ptr(), seconds);
+        boring_sys::SSL_CTX_set_session_psk_dhe_timeout(context.as_ptr(), seconds);
+    }
 }
 
 /// Prefers TLS_AES_128_GCM_SHA256 where AES runs in hardware. BoringSSL would follow the client, and

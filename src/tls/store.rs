@@ -127,7 +127,7 @@ fn build(
     for candidate in candidates {
         let target = match candidate.place == default.place {
             true => None,
-            false => Some(Arc::new(Presented::build(candidate, tickets)?)),
+            false => Some(Arc::new(Presented::build(candidate, tls, tickets)?)),
         };
         for name in &candidate.covered.dns {
             // Overlaps were refused, so every insertion is the first of its name.
@@ -136,7 +136,7 @@ fn build(
     }
     let contexts = Arc::new(contexts);
     let refuse = tls.unknown_names == UnknownNames::Refuse;
-    let mut entry = context::builder(default, tickets)?;
+    let mut entry = context::builder(default, tls, tickets)?;
     let known = Arc::clone(&contexts);
     entry.set_select_certificate_callback(move |mut hello| select(hello.ssl_mut(), &contexts));
     entry.set_servername_callback(move |ssl, alert| acknowledge(ssl, alert, &known, refuse));
@@ -154,9 +154,9 @@ fn demands(candidates: &[Candidate], default: &Candidate) -> Demands {
 }
 
 impl Presented {
-    fn build(candidate: &Candidate, tickets: &TicketKeys) -> Result<Presented, ErrorStack> {
+    fn build(candidate: &Candidate, tls: &TlsConfig, tickets: &TicketKeys) -> Result<Presented, ErrorStack> {
         Ok(Presented {
-            context: context::builder(candidate, tickets)?.build(),
+            context: context::builder(candidate, tls, tickets)?.build(),
             min_version: context::version(candidate.min_version),
             verify: candidate.client_auth.as_ref().map_or(SslVerifyMode::NONE, ClientAuth::verify_mode),
         })

@@ -2,7 +2,7 @@
 //!
 //! The keys live as long as the process and are shared by every context of every snapshot, so that a
 //! session resumes on another worker, under another certificate of ours and after a reload. They are
-//! never written anywhere. When to rotate them is the caller's business.
+//! never written anywhere. When to rotate them is the business of `background::ticket_rotation`.
 
 use boring::error::ErrorStack;
 use boring::hash::MessageDigest;

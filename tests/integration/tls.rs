@@ -152,6 +152,45 @@ fn tls13_sessions_resume_across_workers_and_reloads() {
 }
 
 #[test]
+fn ticket_keys_rotate_and_the_one_before_still_opens() {
+    let gateway = Gateway::start(&format!("{ROUTES}tls: {{ ticket_lifetime: 2s }}"));
+    let client = TlsClient::new(TlsOptions { resume: true, ..TlsOptions::default() });
+    let visit = || {
+        let mut connection = Connection::open_tls(gateway.address(), &client).expect("a handshake");
+        assert_eq!(connection.get("a.test", "/", "").text(), "hello");
+        connection.tls().resumed
+    };
+    assert!(!visit());
+    // With TLS 1.3 each visit brings a new ticket, so the keys pass by under a session that goes on.
+    let mut keys = vec![client.ticket_key().expect("a ticket")];
+    until("two more keys", || {
+        assert!(visit(), "a ticket was not accepted after {} keys", keys.len());
+        keys.extend(client.ticket_key().filter(|key| !keys.contains(key)));
+        keys.len() == 3
+    });
+}
+
+#[test]
+fn tickets_can_be_switched_off() {
+    let gateway = Gateway::start(&format!("{ROUTES}tls: {{ tickets: false }}"));
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        let versions = Some((version, version));
+        let client = TlsClient::new(TlsOptions { versions, resume: true, ..TlsOptions::default() });
+        for _ in 0..2 {
+            let mut connection = Connection::open_tls(gateway.address(), &client).expect("a handshake");
+            assert_eq!(connection.get("a.test", "/", "").text(), "hello");
+            assert!(!connection.tls().resumed);
+        }
+        assert_eq!(client.ticket_key(), None, "{version:?}");
+    }
+    gateway.reload(&format!("{ROUTES}tls: {{ tickets: true }}"));
+    let client = TlsClient::new(TlsOptions { resume: true, ..TlsOptions::default() });
+    let mut connection = Connection::open_tls(gateway.address(), &client).expect("a handshake");
+    assert_eq!(connection.get("a.test", "/", "").text(), "hello");
+    assert!(client.ticket_key().is_some());
+}
+
+#[test]
 fn a_handshake_that_breaks_off_is_counted_and_harms_nobody() {
     let gateway = Gateway::start(ROUTES);
     let mut broken = gateway.connect();

@@ -25,6 +25,10 @@ const MAX_KEEPALIVE: u32 = 1_000_000;
 const MAX_WEIGHT: u32 = 1000;
 /// Longest name that becomes a metric label.
 const MAX_NAME: usize = 128;
+/// Tickets live in whole seconds.
+const MIN_TICKET_LIFETIME: HumanDuration = HumanDuration::secs(1);
+/// Longest life of a ticket (RFC 8446 section 4.6.1).
+const MAX_TICKET_LIFETIME: HumanDuration = HumanDuration::secs(7 * 24 * 3600);
 /// Longest time the process may take to leave.
 const MAX_SHUTDOWN: HumanDuration = HumanDuration::secs(24 * 3600);
 
@@ -33,6 +37,7 @@ pub(super) fn validate(config: &Config, source: &Source, problems: &mut Problems
     let mut check = Check { source, problems };
     check.listeners(config);
     check.certificates(config);
+    check.tls(config);
     check.access(&config.access, "access");
     check.trusted_proxies(&config.access);
     check.upstreams(config);
@@ -147,6 +152,15 @@ impl Check<'_> {
                     self.refuse(format!("{path}.default"), error);
                 }
             }
+        }
+    }
+
+    fn tls(&mut self, config: &Config) {
+        let lifetime = config.tls.ticket_lifetime;
+        if lifetime < MIN_TICKET_LIFETIME || lifetime > MAX_TICKET_LIFETIME {
+            let reason = format!("{lifetime} is not between {MIN_TICKET_LIFETIME} and {MAX_TICKET_LIFETIME}");
+            let error = ValueError::new(reason).with_hint("`tickets: false` switches resumption off");
+            self.refuse("tls.ticket_lifetime", error);
         }
     }
 

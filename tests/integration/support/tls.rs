@@ -4,6 +4,7 @@ use super::certificates::Identity;
 use boring::ssl::{Ssl, SslContext, SslMethod, SslRef, SslSession, SslSessionCacheMode, SslStream};
 use boring::ssl::{SslVerifyMode, SslVersion};
 use boring::x509::X509;
+use foreign_types_shared::ForeignType;
 use std::io;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -108,6 +109,19 @@ impl TlsClient {
             resume: self.resume,
             session: Arc::clone(&self.session),
         }
+    }
+
+    /// The name of the key that sealed the ticket at hand, which its first 16 bytes are (RFC 5077
+    /// section 4).
+    pub fn ticket_key(&self) -> Option<[u8; 16]> {
+        let held = self.session.lock().unwrap();
+        let (mut ticket, mut length) = (std::ptr::null(), 0);
+        // SAFETY: the session lives while `held` does; both places are written before they are read.
+        let ticket = unsafe {
+            boring_sys::SSL_SESSION_get0_ticket(held.as_ref()?.as_ptr(), &raw mut ticket, &raw mut length);
+            if ticket.is_null() { &[] } else { std::slice::from_raw_parts(ticket, length) }
+        };
+        ticket.first_chunk().copied()
     }
 
     /// Whether the server has given a session that could be resumed.
