@@ -18,6 +18,9 @@ pub struct CertificateConfig {
     /// Lowest version accepted for its names; left out: that of `tls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_version: Option<TlsVersion>,
+    /// OCSP response about it, DER, stapled for clients that ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ocsp: Option<PathBuf>,
     /// Clients of its names are asked for a certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_auth: Option<ClientAuthConfig>,

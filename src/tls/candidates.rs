@@ -7,9 +7,10 @@
 use super::client_auth::ClientAuth;
 use super::demands::Demand;
 use super::names::{CoveredNames, NameMap};
+use super::ocsp;
 use super::pem::{self, KeyPair};
 use super::self_signed;
-use crate::config::{CertificateConfig, Problems, Source, TlsConfig, TlsVersion};
+use crate::config::{CertificateConfig, Problem, Problems, Source, TlsConfig, TlsVersion};
 
 /// A pair that was read, the place of its entry in the file, and what it covers.
 pub struct Candidate {
@@ -21,6 +22,8 @@ pub struct Candidate {
     pub covered: CoveredNames,
     /// Lowest version for these names.
     pub min_version: TlsVersion,
+    /// Stapled for clients that ask.
+    pub ocsp: Option<Vec<u8>>,
     /// Which clients these names let in.
     pub client_auth: Option<ClientAuth>,
 }
@@ -86,6 +89,15 @@ fn read_all(
         });
         let Some(mut candidate) = pair.and_then(|pair| candidate(place, pair, tls)) else { continue };
         candidate.min_version = certificate.min_version.unwrap_or(tls.min_version);
+        candidate.ocsp = certificate.ocsp.as_ref().and_then(|file| {
+            let leaf = candidate.pair.chain.first()?;
+            let loaded = ocsp::load(&source.resolve(file), leaf, now);
+            let refused = |(reason, hint): ocsp::Refusal| {
+                let hint = hint.map(str::to_owned);
+                problems.push(Problem { hint, ..source.problem(format!("{path}.ocsp"), reason) });
+            };
+            loaded.map_err(refused).ok()
+        });
         // One that could not be compiled is a problem, and a store with problems never serves.
         candidate.client_auth = client_auth.flatten();
         if candidate.covered.is_empty() {
@@ -102,7 +114,7 @@ fn read_all(
 
 fn candidate(place: usize, pair: KeyPair, tls: &TlsConfig) -> Option<Candidate> {
     let covered = CoveredNames::of(pair.chain.first()?);
-    Some(Candidate { place, pair, covered, min_version: tls.min_version, client_auth: None })
+    Some(Candidate { place, pair, covered, min_version: tls.min_version, ocsp: None, client_auth: None })
 }
 
 fn check_defaults(certificates: &[CertificateConfig], source: &Source, problems: &mut Problems) {

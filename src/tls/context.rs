@@ -82,6 +82,9 @@ pub fn builder(
         context.add_extra_chain_cert(issuer.clone())?;
     }
     context.set_private_key(&candidate.pair.key)?;
+    if let Some(response) = &candidate.ocsp {
+        staple(&mut context, response)?;
+    }
     Ok(context)
 }
 
@@ -110,6 +113,14 @@ fn select_protocol<'a>(ssl: &mut SslRef, offered: &'a [u8]) -> Result<&'a [u8], 
     let http1_only = HTTP1_ONLY.as_ref().is_ok_and(|index| ssl.ex_data(*index).is_some());
     let ours = if http1_only { HTTP1 } else { HTTP2_AND_HTTP1 };
     select_next_proto(ours, offered).ok_or(AlpnError::ALERT_FATAL)
+}
+
+/// Sends an OCSP response to clients that ask for one (RFC 6066 section 8, RFC 8446 section 4.4.2.1).
+fn staple(context: &mut SslContextBuilder, response: &[u8]) -> Result<(), ErrorStack> {
+    // SAFETY: the context pointer is valid while `context` is borrowed; the response is copied.
+    let set =
+        unsafe { boring_sys::SSL_CTX_set_ocsp_response(context.as_ptr(), response.as_ptr(), response.len()) };
+    if set == 1 { Ok(()) } else { Err(ErrorStack::get()) }
 }
 
 /// How long a session can be resumed, which TLS 1.3 clients are told; less than a second is not possible.

@@ -19,6 +19,7 @@ mod http2;
 mod limits;
 mod listener_changes;
 mod listeners;
+mod ocsp;
 mod prometheus;
 mod proxy_protocol;
 mod rejections;

@@ -141,6 +141,12 @@ impl Check<'_> {
                     self.refuse(format!("{path}.{key}"), ValueError::new("must name a file"));
                 }
             }
+            let client_auth = certificate.client_auth.as_ref().map(|client_auth| &client_auth.ca);
+            for (key, file) in [("ocsp", certificate.ocsp.as_ref()), ("client_auth.ca", client_auth)] {
+                if file.is_some_and(|file| file.as_os_str().is_empty()) {
+                    self.refuse(format!("{path}.{key}"), ValueError::new("must name a file"));
+                }
+            }
             if !certificate.default {
                 continue;
             }

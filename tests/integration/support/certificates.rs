@@ -65,6 +65,11 @@ impl Authority {
         std::fs::write(&path, self.certificate.to_pem().unwrap()).unwrap();
         path
     }
+
+    /// Writes its key.
+    pub fn write_key(&self, dir: &Path, name: &str) {
+        std::fs::write(dir.join(name), self.key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+    }
 }
 
 impl Leaf {

@@ -30,6 +30,8 @@ pub struct TlsOptions {
     pub resume: bool,
     /// Shown when the server asks for a certificate.
     pub identity: Option<Identity>,
+    /// Ask for an OCSP response.
+    pub ocsp: bool,
     /// Key agreement groups offered.
     pub groups: Option<&'static str>,
 }
@@ -43,6 +45,8 @@ pub struct TlsFacts {
     pub alpn: Option<String>,
     /// Whether a session was resumed.
     pub resumed: bool,
+    /// The OCSP response the server added.
+    pub ocsp: Option<Vec<u8>>,
     /// The key agreement group.
     pub group: Option<&'static str>,
     /// The leaf the server showed; a resumed session remembers the first one.
@@ -71,6 +75,9 @@ impl TlsClient {
         if let Some(identity) = &options.identity {
             builder.set_certificate(&identity.certificate).expect("a certificate");
             builder.set_private_key(&identity.key).expect("its key");
+        }
+        if options.ocsp {
+            builder.enable_ocsp_stapling();
         }
         if let Some(groups) = options.groups {
             builder.set_curves_list(groups).expect("groups");
@@ -137,6 +144,7 @@ impl TlsFacts {
             version: ssl.version_str().to_owned(),
             alpn: ssl.selected_alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
             resumed: ssl.session_reused(),
+            ocsp: ssl.ocsp_status().map(<[u8]>::to_vec),
             group: ssl.curve_name(),
             certificate: ssl.peer_certificate().expect("a server certificate"),
         }

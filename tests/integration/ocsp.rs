@@ -1,0 +1,73 @@
+//! OCSP responses made by OpenSSL, stapled for clients that ask.
+
+use crate::support::certificates::{Authority, Identity};
+use crate::support::commands::run;
+use crate::support::tls::{TlsClient, TlsOptions};
+use crate::support::{Connection, Gateway};
+use boring::ssl::SslVersion;
+use std::path::Path;
+
+const YAML: &str = "routes: [{ respond: { body: hello } }]\n\
+                    certificates:\n  - { cert: bare.pem, key: bare.key }\n  - { cert: app.pem, key: app.key, ocsp: app.ocsp }\n";
+
+/// Has OpenSSL play the responder for one certificate. `state` is a state of its index: `V` for valid,
+/// `R` for revoked.
+fn respond(dir: &Path, authority: &Authority, leaf: &Identity, state: char) -> Vec<u8> {
+    let serial = leaf.certificate.serial_number().to_bn().unwrap().to_hex_str().unwrap().to_uppercase();
+    let revoked = if state == 'R' { "250101000000Z" } else { "" };
+    std::fs::write(
+        dir.join("index"),
+        format!("{state}\t491231235959Z\t{revoked}\t{serial}\tunknown\t/CN=x\n"),
+    )
+    .unwrap();
+    std::fs::write(dir.join("leaf"), leaf.certificate.to_pem().unwrap()).unwrap();
+    authority.write(dir, "ca");
+    authority.write_key(dir, "ca.key");
+    let path = |name: &str| dir.join(name).display().to_string();
+    let openssl = |arguments: &[&str]| {
+        let output = run("openssl", &[&["ocsp"], arguments].concat(), b"");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    openssl(&["-issuer", &path("ca"), "-cert", &path("leaf"), "-no_nonce", "-reqout", &path("request")]);
+    let signer =
+        ["-index", &path("index"), "-CA", &path("ca"), "-rsigner", &path("ca"), "-rkey", &path("ca.key")];
+    let exchange = ["-reqin", &path("request"), "-respout", &path("response"), "-ndays", "7"];
+    openssl(&[&signer[..], &exchange[..]].concat());
+    std::fs::read(dir.join("response")).unwrap()
+}
+
+#[test]
+fn a_response_is_stapled_for_its_names_when_the_client_asks_and_replaced_by_a_reload() {
+    let scratch = tempfile::tempdir().unwrap();
+    let authority = Authority::new("root");
+    let leaf = authority.issue(&["app.test"]);
+    let first = respond(scratch.path(), &authority, &leaf, 'V');
+    let builder = Gateway::builder(YAML).file("app.ocsp", &first);
+    leaf.write(builder.dir(), "app");
+    authority.issue(&["bare.test"]).write(builder.dir(), "bare");
+    let gateway = builder.start();
+    let stapled = |name, ocsp, version| {
+        let versions = Some((version, version));
+        let client = TlsClient::new(TlsOptions { name: Some(name), ocsp, versions, ..TlsOptions::default() });
+        Connection::open_tls(gateway.address(), &client).unwrap().tls().ocsp
+    };
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        assert_eq!(stapled("app.test", true, version).as_ref(), Some(&first));
+        assert_eq!(stapled("app.test", false, version), None);
+        assert_eq!(stapled("bare.test", true, version), None);
+    }
+
+    let revoked = respond(scratch.path(), &authority, &leaf, 'R');
+    std::fs::write(gateway.dir().join("app.ocsp"), revoked).unwrap();
+    gateway.reload_refused(YAML, &["certificates[1].ocsp", "revoked"]);
+    let foreign = respond(scratch.path(), &authority, &authority.issue(&["app.test"]), 'V');
+    std::fs::write(gateway.dir().join("app.ocsp"), foreign).unwrap();
+    gateway.reload_refused(YAML, &["certificates[1].ocsp", "another certificate"]);
+    assert_eq!(stapled("app.test", true, SslVersion::TLS1_3).as_ref(), Some(&first));
+
+    let second = respond(scratch.path(), &authority, &leaf, 'V');
+    assert_ne!(first, second);
+    std::fs::write(gateway.dir().join("app.ocsp"), &second).unwrap();
+    gateway.reload(YAML);
+    assert_eq!(stapled("app.test", true, SslVersion::TLS1_3).as_ref(), Some(&second));
+}
