@@ -193,6 +193,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
                 let ssl = stream.ssl();
                 listener.metrics.handshake(ssl.version_str(), true, ssl.session_reused());
                 let tls = tls_info(ssl)?;
+                // The client's last message has no answer of its own: tickets leave with the first response.
+                stream.get_ref().acknowledge();
                 Ok((Transport::Tls(Box::new(stream)), tls))
             }
             Err(error) => {
