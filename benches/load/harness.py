@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 
-import client
 import measure
 import report
 import servers
@@ -79,9 +78,9 @@ def run_workload(workload, folder: pathlib.Path, options) -> list[dict]:
         size = workload.compare(started)
         progress(f"{workload.name}: {len(started)} servers give the same answer, {size} bytes on the wire")
         for server in started:
-            wrong = client.count_other_statuses(server, workload, options.connections[0])
+            wrong = workload.wrong_in_a_burst(server, options.connections[0])
             if wrong:
-                sys.exit(f"{server.name}: {wrong} answers that are not {workload.status} before the measurement")
+                sys.exit(f"{server.name}: {wrong} wrong answers before the measurement")
         return measure_rounds(workload, started, options)
 
 
@@ -90,7 +89,7 @@ def measure_rounds(workload, started, options) -> list[dict]:
     results = []
     for number in range(options.rounds):
         turn = number % len(started)
-        for connections in options.connections:
+        for connections in workload.connection_counts(options.connections):
             for server in started[turn:] + started[:turn]:
                 result = measure_once(server, workload, connections, options)
                 results.append({"workload": workload.name, "round": number + 1, **result})
@@ -107,7 +106,7 @@ def measure_once(server, workload, connections: int, options) -> dict:
     codes_before = server.codes()
     with measure.MemorySampler(pids) as memory:
         cpu_before = measure.cpu_seconds(pids)
-        load = client.run(server, workload, connections, options.seconds)
+        load = workload.load(server, connections, options.seconds)
         cpu_after = measure.cpu_seconds(pids)
     errors = load["socket_errors"] + workload.wrong_answers(load) + other_codes(server, codes_before, workload.status)
     if server.pids() != pids:

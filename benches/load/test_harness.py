@@ -52,6 +52,16 @@ class Figures(unittest.TestCase):
         self.assertIn("0.50", report.table([ours, peer], "nginx"))
 
 
+class Handshakes(unittest.TestCase):
+    def test_both_kinds_load_the_same_servers_and_count_what_is_wrong(self):
+        full, resumed = workloads.BY_NAME["W3"], workloads.BY_NAME["W3r"]
+        self.assertEqual(len(full.body), 256)
+        self.assertEqual(full.body, resumed.body)
+        self.assertEqual((full.resume, resumed.resume), (False, True))
+        self.assertEqual(full.wrong_answers({"wrong": 3}), 3)
+        self.assertEqual(full.connection_counts([64, 256]), resumed.connection_counts([512]))
+
+
 class Configurations(unittest.TestCase):
     def test_body_and_prefixes_are_what_they_promise(self):
         w0 = workloads.BY_NAME["W0"]

@@ -9,6 +9,9 @@ import random
 import ssl
 import sys
 
+import client
+import handshakes
+
 BODY_BYTES = 11_776
 # Part of every list, so that the run can prove from a loopback address that the list is in force.
 DENIED_PREFIX, DENIED_CLIENT = "127.66.0.0/16", "127.66.0.1"
@@ -24,6 +27,17 @@ class Workload:
 
     def url(self, server) -> str:
         return f"https://127.0.0.1:{server.port}{self.path}"
+
+    def connection_counts(self, asked: list[int]) -> list[int]:
+        return asked
+
+    def load(self, server, connections: int, seconds: int) -> dict:
+        """One measured run."""
+        return client.run(server, self, connections, seconds)
+
+    def wrong_in_a_burst(self, server, connections: int) -> int:
+        """How many answers of a short run are not what they should be."""
+        return client.count_other_statuses(server, self, connections)
 
     def wrong_answers(self, load: dict) -> int:
         """What wrk's own count of answers from 400 on says; exact unless the expected status is one of them."""
@@ -57,6 +71,44 @@ class UnknownHost(Workload):
             require(server, "body", answer.body == self.body, True)
             require(server, "status of a known host", ask(server, self.hosts[-1], self.path).status, 200)
             require(server, "status for a denied client", ask(server, "unknown.test", self.path, DENIED_CLIENT).status, 403)
+            largest = max(largest, len(answer.body) + answer.head_bytes)
+        return largest
+
+
+class Handshakes(Workload):
+    """W3 and W3r: connections with one small request each, so that the handshake is most of what they cost."""
+
+    path = "/"
+    status = 404
+    headers = {"Host": "unknown.test"}
+
+    def __init__(self, name: str, resume: bool):
+        kind = "resumed" if resume else "full"
+        self.name, self.resume = name, resume
+        self.title = f"{kind} TLS 1.3 handshakes with ECDSA P-256 and X25519, one 404 of 256 bytes each"
+        self.body = body(256)
+        self.denied = [DENIED_PREFIX]
+        self.hosts = ["host-0.example.test"]
+
+    def connection_counts(self, asked: list[int]) -> list[int]:
+        return [handshakes.PROCESSES]
+
+    def load(self, server, connections: int, seconds: int) -> dict:
+        return handshakes.run(server, self, seconds)
+
+    def wrong_in_a_burst(self, server, connections: int) -> int:
+        return handshakes.run(server, self, handshakes.BURST_SECONDS)["wrong"]
+
+    def wrong_answers(self, load: dict) -> int:
+        return load["wrong"]
+
+    def compare(self, servers: list) -> int:
+        largest = 0
+        for server in servers:
+            answer = ask(server, "unknown.test", self.path)
+            require(server, "status", answer.status, 404)
+            require(server, "TLS version", answer.tls, "TLSv1.3")
+            require(server, "body", answer.body == self.body, True)
             largest = max(largest, len(answer.body) + answer.head_bytes)
         return largest
 
@@ -109,4 +161,5 @@ def require(server, what: str, found, wanted) -> None:
         sys.exit(f"{server.name}: {what} is {found}, not {wanted}: the servers would not do the same work")
 
 
-BY_NAME = {workload.name: workload for workload in [UnknownHost()]}
+BY_NAME = {workload.name: workload for workload in
+           [UnknownHost(), Handshakes("W3", resume=False), Handshakes("W3r", resume=True)]}
