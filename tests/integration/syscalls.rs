@@ -9,7 +9,11 @@ use std::process::{Child, Command, Stdio};
 /// Attaches strace to all threads and waits until it holds them.
 fn attach(gateway: &Gateway, trace: &Path) -> Child {
     let child = Command::new("strace")
-        .args(["-f", "-e", "trace=recvfrom,sendto,read,write,readv,writev,recvmsg,sendmsg,getpeername"])
+        .args([
+            "-f",
+            "-e",
+            "trace=recvfrom,sendto,read,write,readv,writev,recvmsg,sendmsg,getpeername,setsockopt",
+        ])
         .arg("-o")
         .arg(trace)
         .arg("-p")
@@ -90,4 +94,21 @@ fn a_direct_answer_over_tls_costs_one_write() {
     let writes =
         count(&calls, "sendto") + count(&calls, "write") + count(&calls, "writev") + count(&calls, "sendmsg");
     assert!(writes.abs_diff(REQUESTS) <= 3, "{writes} writes for {REQUESTS} answers");
+}
+
+/// A client without TCP_NODELAY holds its first request back until the last message of its handshake is
+/// acknowledged, which the kernel would put off by 40 ms.
+#[test]
+fn the_end_of_a_handshake_is_acknowledged_at_once() {
+    let gateway = Gateway::start("routes: [{ respond: { body: hello } }]\naccess_log: { output: off }\n");
+    let trace = gateway.dir().join("trace");
+    let strace = attach(&gateway, &trace);
+    const HANDSHAKES: usize = 10;
+    // Nothing is sent along with the last message.
+    let idle: Vec<_> = (0..HANDSHAKES).map(|_| gateway.connect_tls("a")).collect();
+    gateway.wait_metric("portcullis_connections_total", &[], HANDSHAKES as f64);
+    drop(idle);
+    let calls = detach(strace, &trace);
+    let acknowledged = calls.iter().filter(|call| call.contains("TCP_QUICKACK, [1]")).count();
+    assert_eq!(acknowledged, HANDSHAKES);
 }
