@@ -22,7 +22,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 /// Connections at once; more wait in the backlog of the socket.
@@ -43,12 +43,14 @@ pub struct AdminService {
     /// Taken by the one start.
     socket: Mutex<Option<std::net::TcpListener>>,
     router: Router,
+    turn: watch::Receiver<bool>,
 }
 
 impl AdminService {
-    /// `socket` is bound before anything starts, so that a port in use ends the process.
-    pub fn new(socket: std::net::TcpListener, state: AdminState) -> Self {
-        AdminService { socket: Mutex::new(Some(socket)), router: router(state) }
+    /// `socket` is bound before anything starts, so that a port in use ends the process. Connections
+    /// are accepted while `turn` is true: another process may have the same socket.
+    pub fn new(socket: std::net::TcpListener, state: AdminState, turn: watch::Receiver<bool>) -> Self {
+        AdminService { socket: Mutex::new(Some(socket)), router: router(state), turn }
     }
 
     fn take_socket(&self) -> std::io::Result<TcpListener> {
@@ -63,20 +65,20 @@ impl AdminService {
 impl BackgroundService for AdminService {
     async fn start(&self, _shutdown: ShutdownWatch) {
         match self.take_socket() {
-            Ok(socket) => accept(socket, self.router.clone()).await,
+            Ok(socket) => accept(socket, self.router.clone(), self.turn.clone()).await,
             Err(error) => error!("cannot serve: {error}"),
         }
     }
 }
 
-async fn accept(socket: TcpListener, router: Router) {
+async fn accept(socket: TcpListener, router: Router, mut turn: watch::Receiver<bool>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // Never closed, so always a permit in the end.
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
             return;
         };
-        match socket.accept().await {
+        match next(&socket, &mut turn).await {
             Ok((stream, peer)) => {
                 let router = router.clone();
                 tokio::spawn(async move {
@@ -88,6 +90,21 @@ async fn accept(socket: TcpListener, router: Router) {
                 warn!("cannot accept: {error}");
                 sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// The next connection that comes while it is this process's turn.
+async fn next(
+    socket: &TcpListener,
+    turn: &mut watch::Receiver<bool>,
+) -> std::io::Result<(TcpStream, SocketAddr)> {
+    loop {
+        // It fails when nobody is left to change it: then it is as it was.
+        let _ = turn.wait_for(|ours| *ours).await;
+        tokio::select! {
+            accepted = socket.accept() => return accepted,
+            Ok(_) = turn.wait_for(|ours| !*ours) => {}
         }
     }
 }
@@ -127,7 +144,7 @@ mod tests {
     async fn started(router: Router) -> SocketAddr {
         let socket = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = socket.local_addr().expect("bound");
-        tokio::spawn(accept(socket, router));
+        tokio::spawn(accept(socket, router, watch::channel(true).1));
         address
     }
 

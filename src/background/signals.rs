@@ -38,14 +38,13 @@ pub enum Termination {
     Terminate,
     /// INT: drain and leave.
     Interrupt,
-    /// QUIT: hand over and leave.
-    Quit,
 }
 
 struct Inbox {
     /// A permit and not a count: any number of HUPs during a reload ask for exactly one more.
     reload: Notify,
     reopen: Notify,
+    quit: Notify,
     termination: watch::Sender<Option<Termination>>,
     /// Somebody takes care of [`Inbox::termination`].
     serving: AtomicBool,
@@ -118,6 +117,11 @@ impl Signals {
         self.inbox.reopen.notified().await;
     }
 
+    /// Completes once for all QUITs since it last completed: leave, if another process serves. One waiter.
+    pub async fn quit(&self) {
+        self.inbox.quit.notified().await;
+    }
+
     /// Takes over from the default (leaving at once) and completes when the process is asked to
     /// leave; at once when it was asked already. The first signal decides.
     pub async fn termination(&self) -> Termination {
@@ -151,6 +155,7 @@ impl Inbox {
         Inbox {
             reload: Notify::new(),
             reopen: Notify::new(),
+            quit: Notify::new(),
             termination: watch::Sender::new(None),
             serving: AtomicBool::new(false),
         }
@@ -166,9 +171,12 @@ impl Inbox {
                 self.reopen.notify_one();
                 return Delivered::Noted;
             }
+            SIGQUIT => {
+                self.quit.notify_one();
+                return self.noted();
+            }
             SIGTERM => Termination::Terminate,
-            SIGINT => Termination::Interrupt,
-            _ => Termination::Quit,
+            _ => Termination::Interrupt,
         };
         info!("asked to leave by {termination:?}");
         self.termination.send_if_modified(|first| {
@@ -176,7 +184,11 @@ impl Inbox {
             first.get_or_insert(termination);
             is_first
         });
-        // After the note, so that whoever claims between the two finds it.
+        self.noted()
+    }
+
+    /// After the note, so that whoever claims between the two finds it.
+    fn noted(&self) -> Delivered {
         if self.serving.load(Ordering::SeqCst) { Delivered::Noted } else { Delivered::NobodyServes }
     }
 }
@@ -221,6 +233,16 @@ mod tests {
         let signals = Signals::silent();
         assert_eq!(signals.inbox.deliver(SIGTERM), Delivered::NobodyServes);
         assert_eq!(signals.termination().await, Termination::Terminate);
+    }
+
+    #[tokio::test]
+    async fn quit_ends_a_process_only_while_nobody_serves() {
+        let signals = Signals::silent();
+        assert_eq!(signals.inbox.deliver(SIGQUIT), Delivered::NobodyServes);
+        let asked = signals.claim();
+        assert_eq!(signals.inbox.deliver(SIGQUIT), Delivered::Noted);
+        signals.quit().await;
+        assert_eq!(*asked.borrow(), None);
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until TERM or INT; HUP reloads the file, USR1 reopens log files
+    /// Serve until TERM or INT; HUP reloads the file, USR1 reopens log files, QUIT leaves to a successor
     Run(run::RunArguments),
     /// Say whether a configuration is right, with every problem in it; opens no port
     Check(check::CheckArguments),

@@ -5,11 +5,15 @@ use crate::background::signals::CaughtSignals;
 use crate::server::{self, StartError};
 use std::process::ExitCode;
 
-/// `run [-c FILE]`.
+/// `run [-c FILE] [--upgrade]`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) config: ConfigArgument,
+    /// Take the listening sockets over from the gateway that runs with the same admin address; QUIT then
+    /// makes that one leave
+    #[arg(long)]
+    pub(super) upgrade: bool,
 }
 
 /// Serves until the process is asked to leave; then 0.
@@ -18,7 +22,7 @@ pub(super) fn run(arguments: RunArguments, signals: CaughtSignals) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return cannot_start(&format!("cannot wait for signals: {error}")),
     };
-    match server::run(arguments.config.file, signals) {
+    match server::run(arguments.config.file, signals, arguments.upgrade) {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Refused(problems)) => {
             eprintln!("{problems}");

@@ -1,6 +1,7 @@
 //! Leaving: readiness off, listeners closed after a delay, running exchanges finished, last log
 //! lines written; and all of it as soon as possible.
 
+use super::handover::Handover;
 use crate::background::readiness::Readiness;
 use crate::background::signals::Signals;
 use crate::edge::drain::Drain;
@@ -29,6 +30,8 @@ pub struct Leaving {
     pub readiness: Arc<Readiness>,
     /// Closed next, which makes the workers drain.
     pub listeners: Arc<ListenerSet>,
+    /// Whether another process serves on the same sockets.
+    pub handover: Arc<Handover>,
     /// What is waited for.
     pub drain: Arc<Drain>,
     /// Flushed last.
@@ -38,15 +41,16 @@ pub struct Leaving {
 #[async_trait]
 impl ShutdownSignalWatch for Leaving {
     async fn recv(&self) -> ShutdownSignal {
-        let signal = self.signals.termination().await;
+        let handed_over = self.asked().await;
         let shutdown = self.store.load().config.shutdown.clone();
-        log::info!("{signal:?}: draining for at most {:?}", shutdown.drain.0);
+        log::info!("draining for at most {:?}", shutdown.drain.0);
         self.readiness.set_draining();
-        // Does nothing where no service manager listens.
-        if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Stopping]) {
-            log::warn!("cannot tell the service manager: {error}");
+        if !handed_over {
+            // With a successor the service goes on, and nobody has to look elsewhere.
+            tell_stopping();
+            tokio::time::sleep(shutdown.delay.0).await;
         }
-        tokio::time::sleep(shutdown.delay.0).await;
+        self.handover.leave();
         self.listeners.leave();
         // The workers cut what is late; this is for what they cannot.
         if timeout(shutdown.drain.0 + CUT, self.drain.idle()).await.is_err() {
@@ -58,5 +62,29 @@ impl ShutdownSignalWatch for Leaving {
             log::warn!("the last access records could not be written");
         }
         ShutdownSignal::FastShutdown
+    }
+}
+
+impl Leaving {
+    /// Waits until the process is to leave; true: another one serves on its sockets.
+    async fn asked(&self) -> bool {
+        loop {
+            tokio::select! {
+                _ = self.signals.termination() => return false,
+                () = self.signals.quit() => {}
+            }
+            if self.handover.has_successor() {
+                log::info!("QUIT: the new process serves");
+                return true;
+            }
+            log::error!("QUIT: no new process has taken over (`run --upgrade`): this one serves on");
+        }
+    }
+}
+
+fn tell_stopping() {
+    // Does nothing where no service manager listens.
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Stopping]) {
+        log::warn!("cannot tell the service manager: {error}");
     }
 }

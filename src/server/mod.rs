@@ -2,9 +2,11 @@
 //!
 //! Reads as a story: compile the configuration, bind, put the services together, run, drain.
 
+mod handover;
 mod leaving;
 mod listeners;
 
+use self::handover::{Handover, HandoverService, Predecessor, TakeError};
 use self::leaving::Leaving;
 use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
@@ -20,16 +22,18 @@ use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
 use crate::proxy::{application, gateway::Gateway};
-use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
+use crate::snapshot::{self, Shared, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::tickets::TicketKeys;
+use parking_lot::Mutex;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
-use pingora_core::services::background::background_service;
+use pingora_core::services::background::{BackgroundService, background_service};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,6 +54,9 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
+    /// There is nothing to take over; exit code 3.
+    #[error("cannot take over: {0}")]
+    Upgrade(#[from] TakeError),
     /// The system refused something else; exit code 3.
     #[error("cannot {what}: {error}")]
     System {
@@ -60,18 +67,19 @@ pub enum StartError {
     },
 }
 
-/// Serves until the process is asked to leave and has drained.
+/// Serves until the process is asked to leave and has drained. With `upgrade` it takes the listening
+/// sockets over from the gateway that runs with the same admin address.
 ///
 /// # Errors
 /// Before any traffic is accepted: a refused configuration, or something the system refused.
-pub fn run(path: Option<PathBuf>, signals: Signals) -> Result<(), StartError> {
-    let (process, admin) = Process::prepare(path, signals)?;
+pub fn run(path: Option<PathBuf>, signals: Signals, upgrade: bool) -> Result<(), StartError> {
+    let (process, taking) = Process::prepare(path, signals, upgrade)?;
     let mut server = Server::new_with_opt_and_conf(None, process.engine_conf());
     server.bootstrap();
     process.add_workers(&mut server);
     // From here on the process drains instead of leaving at once.
     let _termination = process.signals.claim();
-    process.add_operators(&mut server, admin);
+    process.add_operators(&mut server, taking);
     process.announce();
     server.run(RunArgs { shutdown_signal: Box::new(process.leaving()) });
     Ok(())
@@ -87,6 +95,14 @@ struct Process {
     access_log: Arc<AccessLogWriter>,
     drain: Arc<Drain>,
     listeners: Arc<ListenerSet>,
+    handover: Arc<Handover>,
+}
+
+/// What is used up by the start.
+struct Taking {
+    admin: TcpListener,
+    predecessor: Option<Predecessor>,
+    asked: Option<UnixListener>,
 }
 
 impl Process {
@@ -111,7 +127,7 @@ impl Process {
     }
 
     /// Everything that can fail, before anything is served; every port is bound.
-    fn prepare(path: Option<PathBuf>, signals: Signals) -> Result<(Self, TcpListener), StartError> {
+    fn prepare(path: Option<PathBuf>, signals: Signals, upgrade: bool) -> Result<(Self, Taking), StartError> {
         let metrics = Metrics::new();
         let tickets = TicketKeys::generate()
             .map_err(|error| system("make session ticket keys", io::Error::other(error)))?;
@@ -121,10 +137,20 @@ impl Process {
         if first.certificates.is_self_signed() {
             log::warn!("no certificate is configured: TLS clients get a self-signed one made just now");
         }
+        let address = first.config.admin.address;
+        let (predecessor, mut inherited) = if upgrade {
+            let (predecessor, sockets) = Predecessor::ask(address)?;
+            (Some(predecessor), sockets)
+        } else {
+            (None, Vec::new())
+        };
         let workers = first.config.workers.resolve();
+        let admin = bind_admin(address, &mut inherited)?;
         let listeners = Arc::new(ListenerSet::new(workers, Arc::clone(&metrics)));
-        listeners.commit(listeners.plan(first.listeners(), Vec::new()).map_err(StartError::Bind)?);
-        let admin = bind_admin(&first)?;
+        listeners.commit(listeners.plan(first.listeners(), inherited).map_err(StartError::Bind)?);
+        let own = admin.try_clone().map_err(|error| system("share the admin socket", error))?;
+        let handover = Arc::new(Handover::new(address, own, Arc::clone(&listeners), upgrade));
+        let asked = if upgrade { None } else { handover.claim() };
         let access_log = AccessLogWriter::start(first.access_log.output(), Arc::clone(&metrics))
             .map_err(|error| system("open the access log", error))?;
         let readiness = Arc::new(Readiness::new(workers));
@@ -132,7 +158,9 @@ impl Process {
         gauges::publish(&metrics, &first, None);
         let store = Arc::new(SnapshotStore::new(first));
         let drain = Arc::new(Drain::default());
-        Ok((Process { path, signals, shared, store, readiness, access_log, drain, listeners }, admin))
+        let process =
+            Process { path, signals, shared, store, readiness, access_log, drain, listeners, handover };
+        Ok((process, Taking { admin, predecessor, asked }))
     }
 
     /// Each service gets one thread of its own. Shutdown is ours (`leaving`), so the engine has
@@ -181,8 +209,9 @@ impl Process {
         }
     }
 
-    /// Port 7998, the reload loop and the rotation of ticket keys.
-    fn add_operators(&self, server: &mut Server, admin: TcpListener) {
+    /// Port 7998, the reload loop, the rotation of ticket keys, and who comes before and after this
+    /// process.
+    fn add_operators(&self, server: &mut Server, taking: Taking) {
         let metrics = Arc::clone(&self.shared.metrics);
         let state =
             AdminState::new(self.path.clone(), Arc::clone(&self.store), Arc::clone(&self.readiness), metrics);
@@ -196,13 +225,16 @@ impl Process {
             signals: self.signals.clone(),
         };
         let rotation = TicketRotation { shared: self.shared.clone(), store: Arc::clone(&self.store) };
-        let mut tickets = background_service("tickets", rotation);
-        let mut admin = background_service("admin", AdminService::new(admin, state));
-        let mut reload = background_service("reload", reloader);
-        (admin.threads, reload.threads, tickets.threads) = (Some(1), Some(1), Some(1));
-        server.add_service(admin);
-        server.add_service(reload);
-        server.add_service(tickets);
+        let handover = HandoverService {
+            handover: Arc::clone(&self.handover),
+            predecessor: Mutex::new(taking.predecessor),
+            asked: Mutex::new(taking.asked),
+            readiness: Arc::clone(&self.readiness),
+        };
+        beside(server, "admin", AdminService::new(taking.admin, state, self.handover.turn()));
+        beside(server, "reload", reloader);
+        beside(server, "tickets", rotation);
+        beside(server, "handover", handover);
     }
 
     fn leaving(self) -> Leaving {
@@ -211,10 +243,18 @@ impl Process {
             store: self.store,
             readiness: self.readiness,
             listeners: self.listeners,
+            handover: self.handover,
             drain: self.drain,
             access_log: self.access_log,
         }
     }
+}
+
+/// Runs `task` on a thread of its own.
+fn beside<T: BackgroundService + Send + Sync + 'static>(server: &mut Server, name: &str, task: T) {
+    let mut service = background_service(name, task);
+    service.threads = Some(1);
+    server.add_service(service);
 }
 
 /// Upper bound on attempts of one request; what is tried again is decided in `proxy::upstream`.
@@ -224,9 +264,12 @@ fn system(what: &'static str, error: io::Error) -> StartError {
     StartError::System { what, error }
 }
 
-fn bind_admin(snapshot: &Snapshot) -> Result<TcpListener, StartError> {
-    let address = snapshot.config.admin.address;
-    TcpListener::bind(address).map_err(|error| StartError::Admin { address, error })
+fn bind_admin(address: SocketAddr, inherited: &mut Vec<TcpListener>) -> Result<TcpListener, StartError> {
+    let ours = inherited.iter().position(|socket| socket.local_addr().is_ok_and(|bound| bound == address));
+    match ours {
+        Some(place) => Ok(inherited.swap_remove(place)),
+        None => TcpListener::bind(address).map_err(|error| StartError::Admin { address, error }),
+    }
 }
 
 fn lines(errors: &[BindError]) -> String {

@@ -49,8 +49,8 @@ fn a_listener_comes_and_goes_while_another_serves() {
 #[test]
 fn a_port_that_is_taken_refuses_the_whole_reload() {
     let gateway = Gateway::start(&format!("{ROUTES}{ONE}"));
-    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = holder.local_addr().unwrap();
+    let taken = SocketAddr::from((Ipv4Addr::LOCALHOST, gateway.value("PORT3").parse().unwrap()));
+    let holder = TcpListener::bind(taken).unwrap();
     let yaml = format!("routes: [{{ respond: {{ body: new }} }}]\n{TWO}  - {{ address: \"{taken}\" }}\n");
     let problem = "portcullis.yaml:5: listeners[2].address: cannot be listened on";
     gateway.reload_refused(&yaml, &[problem, "in use"]);

@@ -32,6 +32,7 @@ mod syscalls;
 mod systemd;
 mod targets;
 mod tls;
+mod upgrade;
 mod upstream_proxy_protocol;
 mod upstream_tls;
 mod websocket;

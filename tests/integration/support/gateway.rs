@@ -103,18 +103,9 @@ impl Builder {
         values.push(("{TEMPLATE}".to_owned(), self.template.clone()));
         let file = self.dir.path().join("portcullis.yaml");
         std::fs::write(&file, fill(&self.template, &values)).expect("a configuration");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(["run", "-c"])
-            .arg(&file)
-            .envs(self.environment.iter().cloned())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the gateway's process");
-        let stdout = Lines::of(child.stdout.take().expect("a pipe"));
-        let stderr = Lines::of(child.stderr.take().expect("a pipe"));
-        let environment = self.environment;
+        let run_directory = ("RUNTIME_DIRECTORY".to_owned(), self.dir.path().display().to_string());
+        let environment = [vec![run_directory], self.environment].concat();
+        let (child, stdout, stderr) = launch(&file, &[], &environment);
         Gateway { child, dir: self.dir, values, environment, port, admin, stdout, stderr }
     }
 }
@@ -134,6 +125,17 @@ impl Gateway {
     /// Starts one with `{ORIGIN}` filled in.
     pub fn with_origin(template: &str, origin: &Origin) -> Self {
         Gateway::builder(template).origin(origin).start()
+    }
+
+    /// Starts another process with this configuration that takes this one's sockets over. Which of the two
+    /// the admin port belongs to, the logs say.
+    pub fn upgrade(&self, template: &str) -> Gateway {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("portcullis.yaml");
+        std::fs::write(&file, fill(template, &self.values)).expect("a configuration");
+        let (child, stdout, stderr) = launch(&file, &["--upgrade"], &self.environment);
+        let (values, environment) = (self.values.clone(), self.environment.clone());
+        Gateway { child, dir, values, environment, port: self.port, admin: self.admin, stdout, stderr }
     }
 
     /// Where it listens for traffic.
@@ -392,6 +394,22 @@ impl Lines {
     fn wait_end(&self) {
         eventually::until("the end of an output", || Arc::strong_count(&self.0) == 1);
     }
+}
+
+fn launch(file: &Path, arguments: &[&str], environment: &[(String, String)]) -> (Child, Lines, Lines) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(["run", "-c"])
+        .arg(file)
+        .args(arguments)
+        .envs(environment.iter().cloned())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the gateway's process");
+    let stdout = Lines::of(child.stdout.take().expect("a pipe"));
+    let stderr = Lines::of(child.stderr.take().expect("a pipe"));
+    (child, stdout, stderr)
 }
 
 /// Fills the placeholders of a configuration in and adds what it leaves out.

@@ -1,0 +1,88 @@
+//! The old process's side: sockets to whoever is of the same user, one at a time.
+
+use super::{END, Handover, READY, SOCKET, Successor, place};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
+use std::io::{self, IoSlice, Read};
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+/// A successor that does not take what it asked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// From here on this process is the one to be asked; whoever asks waits for [`serve`].
+///
+/// # Errors
+/// When there is no place for it.
+pub(super) fn claim(handover: &Handover) -> io::Result<UnixListener> {
+    let (place, listener) = place::Place::claim(place::path(handover.admin)?)?;
+    let mut successor = handover.successor.lock();
+    if successor.left {
+        place.remove();
+    } else {
+        successor.place = Some(place);
+    }
+    Ok(listener)
+}
+
+/// Answers until this process leaves. Blocks.
+///
+/// # Errors
+/// When nothing can be accepted any more.
+pub(super) fn serve(handover: &Handover, listener: &UnixListener) -> io::Result<()> {
+    loop {
+        let (connection, _) = listener.accept()?;
+        if let Err(error) = hand_over(handover, connection) {
+            log::warn!("a new process did not take over: {error}");
+        }
+        let mut successor = handover.successor.lock();
+        if successor.left {
+            return Ok(());
+        }
+        if successor.ready {
+            log::warn!("the new process has gone; this one goes on");
+        }
+        *successor = Successor { place: successor.place.take(), ..Successor::default() };
+        handover.turn.send_replace(true);
+    }
+}
+
+/// Hands everything to one new process and stays with it until it, or this one, has gone.
+fn hand_over(handover: &Handover, mut connection: UnixStream) -> io::Result<()> {
+    let peer = getsockopt(&connection, PeerCredentials)?;
+    if peer.uid() != place::user() {
+        return Err(io::Error::other(format!("it belongs to user {}", peer.uid())));
+    }
+    connection.set_write_timeout(Some(PATIENCE))?;
+    for socket in handover.sockets()? {
+        send(&connection, &socket)?;
+    }
+    sendmsg::<()>(connection.as_raw_fd(), &[IoSlice::new(&[END])], &[], MsgFlags::MSG_NOSIGNAL, None)?;
+    {
+        let mut successor = handover.successor.lock();
+        if successor.left {
+            return Ok(());
+        }
+        successor.connection = Some(connection.try_clone()?);
+    }
+    log::info!("process {} is taking over the listening sockets", peer.pid());
+    let mut message = [0];
+    while connection.read(&mut message)? > 0 {
+        if message == [READY] && !handover.successor.lock().left {
+            handover.successor.lock().ready = true;
+            handover.turn.send_replace(false);
+            log::info!("process {} serves as well: QUIT makes this one leave", peer.pid());
+        }
+    }
+    Ok(())
+}
+
+fn send(connection: &UnixStream, socket: &TcpListener) -> io::Result<()> {
+    let rights = [socket.as_raw_fd()];
+    let control = [ControlMessage::ScmRights(&rights)];
+    let text = [IoSlice::new(&[SOCKET])];
+    sendmsg::<()>(connection.as_raw_fd(), &text, &control, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The new process's side: asks the old one for its sockets, and says when it serves.
+
+use super::{END, MAX_SOCKETS, READY, SOCKET, place};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A process that does not answer is busy with another successor, or stuck.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The process that is taken over from. Dropping it before [`Predecessor::confirm`] leaves everything
+/// to it.
+pub struct Predecessor {
+    connection: UnixStream,
+}
+
+/// Why nothing could be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// No folder a process could be asked in.
+    #[error("{0}")]
+    Folder(io::Error),
+    /// Nobody answers there.
+    #[error("no gateway with this admin address answers at {}: {error}", path.display())]
+    Nobody {
+        /// The socket file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The talk broke off.
+    #[error("the running gateway did not hand over its sockets: {0}")]
+    Broken(#[from] io::Error),
+}
+
+impl Predecessor {
+    /// Asks the gateway with this admin address, of the same user, for its listening sockets.
+    ///
+    /// # Errors
+    /// When there is none, or it does not answer.
+    pub fn ask(admin: SocketAddr) -> Result<(Self, Vec<TcpListener>), TakeError> {
+        let path = place::path(admin).map_err(TakeError::Folder)?;
+        let connection =
+            UnixStream::connect(&path).map_err(|error| TakeError::Nobody { path: path.clone(), error })?;
+        let peer = getsockopt(&connection, PeerCredentials).map_err(io::Error::from)?;
+        if peer.uid() != place::user() {
+            let error = io::Error::other(format!("it belongs to user {}", peer.uid()));
+            return Err(TakeError::Nobody { path, error });
+        }
+        connection.set_read_timeout(Some(PATIENCE))?;
+        let mut sockets = Vec::new();
+        while let Some(socket) = receive(&connection)? {
+            if sockets.len() == MAX_SOCKETS {
+                return Err(io::Error::other("too many sockets").into());
+            }
+            sockets.push(socket);
+        }
+        connection.set_read_timeout(None)?;
+        Ok((Predecessor { connection }, sockets))
+    }
+
+    /// This process serves: the other one may leave.
+    pub fn confirm(&self) {
+        if let Err(error) = (&self.connection).write_all(&[READY]) {
+            log::warn!("the process before this one has gone already: {error}");
+        }
+    }
+
+    /// Returns when the other one leaves or has gone. Blocks.
+    pub fn wait_gone(&self) {
+        // It has nothing more to say: an end or an error is what is waited for.
+        while matches!((&self.connection).read(&mut [0]), Ok(1..)) {}
+    }
+}
+
+/// The next socket; `None` after the last.
+fn receive(connection: &UnixStream) -> io::Result<Option<TcpListener>> {
+    let mut byte = [0];
+    let mut text = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(connection.as_raw_fd(), &mut text, Some(&mut space), flags)?;
+    let length = message.bytes;
+    let mut rights = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(received) = control {
+            // SAFETY: the kernel has just made these descriptors, for us alone.
+            rights.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    match (length, byte, rights.pop()) {
+        (1, [SOCKET], Some(socket)) => Ok(Some(TcpListener::from(socket))),
+        (1, [END], None) => Ok(None),
+        (0, ..) => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(io::Error::other("it says what this version does not understand")),
+    }
+}

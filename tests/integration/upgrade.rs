@@ -1,0 +1,208 @@
+//! Upgrades: a new process gets the sockets of the old one, and no client notices.
+
+use crate::support::certificates::Authority;
+use crate::support::client::{Connection, get};
+use crate::support::eventually::until;
+use crate::support::gateway::COULD_NOT_START;
+use crate::support::tls::TlsClient;
+use crate::support::{Gate, Gateway, Origin, Reply};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(10);
+const SERVES: &str = "serves as well";
+
+fn body(text: &str) -> String {
+    format!("routes: [{{ name: app, respond: {{ body: {text} }} }}]\n")
+}
+
+fn quit(gateway: &mut Gateway) {
+    gateway.signal(libc::SIGQUIT);
+    assert_eq!(gateway.wait_exit(SOON), 0);
+}
+
+#[test]
+fn a_new_process_takes_over_and_the_old_one_leaves() {
+    let mut old = Gateway::start(&body("old"));
+    let new = old.upgrade(&body("new"));
+    old.wait_log(SERVES);
+    // From here on the admin port is the new one's.
+    assert!(old.metrics().get("portcullis_config_generation", &[]) == Some(1.0));
+    quit(&mut old);
+    assert_eq!(new.get("a", "/").text(), "new");
+    assert_eq!(new.admin("/readyz").status, 200);
+    new.wait_log("has handed over");
+    new.reload(&body("newer"));
+    assert_eq!(new.get("a", "/").text(), "newer");
+}
+
+#[test]
+fn upgrades_follow_one_another() {
+    // The first one's folder holds the socket that all of them are asked at.
+    let mut processes = vec![Gateway::start(&body("v0"))];
+    for round in 1..=3 {
+        let old = processes.last_mut().expect("a process");
+        let new = old.upgrade(&body(&format!("v{round}")));
+        old.wait_log(SERVES);
+        quit(old);
+        new.wait_log("has handed over");
+        assert_eq!(new.get("a", "/").text(), format!("v{round}"));
+        processes.push(new);
+    }
+}
+
+#[test]
+fn quit_without_a_successor_changes_nothing() {
+    let mut gateway = Gateway::start(&body("old"));
+    gateway.signal(libc::SIGQUIT);
+    gateway.wait_log("no new process has taken over");
+    assert_eq!(gateway.get("a", "/").text(), "old");
+    assert_eq!(gateway.admin("/readyz").status, 200);
+    gateway.term();
+    assert_eq!(gateway.wait_exit(SOON), 0);
+}
+
+#[test]
+fn a_new_process_that_fails_leaves_everything_to_the_old_one() {
+    let mut old = Gateway::start(&body("old"));
+    for (yaml, code) in [
+        ("routes: [{ upstrem: x }]\n".to_owned(), 1),
+        (body("new") + "listeners: [{ address: \"192.0.2.1:1\" }]\n", COULD_NOT_START),
+        (body("new") + "access_log: { output: missing/folder/access.log }\n", COULD_NOT_START),
+    ] {
+        let mut new = old.upgrade(&yaml);
+        assert_eq!(new.wait_exit(SOON), code, "{}", new.log());
+        old.signal(libc::SIGQUIT);
+        old.wait_log("no new process has taken over");
+        assert_eq!(old.get("a", "/").text(), "old");
+        assert_eq!(old.admin("/readyz").status, 200);
+    }
+    // One that served and died before the old one was told to leave.
+    let mut new = old.upgrade(&body("new"));
+    old.wait_log(SERVES);
+    new.signal(libc::SIGKILL);
+    new.wait_exit(SOON);
+    old.wait_log("the new process has gone");
+    old.signal(libc::SIGQUIT);
+    until("an answer of the old one", || old.admin("/readyz").status == 200);
+    assert!(old.is_running());
+    assert_eq!(old.get("a", "/").text(), "old");
+}
+
+#[test]
+fn there_must_be_somebody_to_take_over_from() {
+    let mut gateway = Gateway::start(&body("old"));
+    gateway.term();
+    gateway.wait_exit(SOON);
+    let mut new = gateway.upgrade(&body("new"));
+    assert_eq!(new.wait_exit(SOON), COULD_NOT_START);
+    assert!(new.log().contains("no gateway with this admin address answers"), "{}", new.log());
+}
+
+#[test]
+fn the_old_process_finishes_what_runs() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| Reply::ok("late").after(&held));
+    let mut old = Gateway::with_origin("routes: [{ upstream: [\"{ORIGIN}\"] }]\n", &origin);
+    let mut connection = old.connect();
+    connection.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    let new = old.upgrade(&body("new"));
+    old.wait_log(SERVES);
+    old.signal(libc::SIGQUIT);
+    new.wait_log("has handed over");
+    assert_eq!(new.get("a", "/").text(), "new");
+    assert!(old.is_running());
+    gate.open();
+    let answer = connection.response();
+    assert_eq!((answer.text(), answer.header("connection")), ("late", Some("close")));
+    assert_eq!(old.wait_exit(SOON), 0);
+}
+
+#[test]
+fn listeners_may_differ_between_the_two() {
+    let two = "listeners:\n  - { address: \"127.0.0.1:{PORT}\" }\n  - { address: \"127.0.0.1:{PORT2}\" }\n";
+    let other = "listeners:\n  - { address: \"127.0.0.1:{PORT3}\" }\n  - { address: \"127.0.0.1:{PORT}\", tls: off }\n";
+    let mut old = Gateway::start(&(body("old") + two));
+    let port = |name: &str| SocketAddr::from(([127, 0, 0, 1], old.value(name).parse::<u16>().unwrap()));
+    let (second, third) = (port("PORT2"), port("PORT3"));
+    let new = old.upgrade(&(body("new") + other));
+    old.wait_log(SERVES);
+    assert_eq!(get(second, "a", "/").text(), "old");
+    assert_eq!(get(third, "a", "/").text(), "new");
+    quit(&mut old);
+    assert!(TcpStream::connect(second).is_err());
+    assert_eq!((get(third, "a", "/").text(), new.get("a", "/").text()), ("new", "new"));
+}
+
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    done: AtomicUsize,
+}
+
+fn client(load: &Arc<Load>, mut request: impl FnMut() + Send + 'static) -> JoinHandle<()> {
+    let load = Arc::clone(load);
+    std::thread::spawn(move || {
+        while !load.stop.load(Ordering::Relaxed) {
+            request();
+            load.done.fetch_add(1, Ordering::Relaxed);
+        }
+    })
+}
+
+/// Goes on with a connection until it is told that it closes.
+fn keep_alive(address: SocketAddr) -> impl FnMut() {
+    let mut connection = None;
+    move || {
+        let open = connection.get_or_insert_with(|| Connection::open(address));
+        let answer = open.get("app.test", "/app", "");
+        assert_eq!(answer.text(), "hello");
+        if answer.header("connection") == Some("close") {
+            connection = None;
+        }
+    }
+}
+
+#[test]
+fn upgrades_under_load_refuse_and_reset_nothing() {
+    let origin = Origin::fixed("hello");
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\ncertificates: [{ cert: \"{DIR}/app.pem\", key: \"{DIR}/app.key\" }]\n\
+                access_log: { output: off }\n";
+    let builder = Gateway::builder(yaml);
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let first = builder.origin(&origin).start();
+    let address = first.address();
+    let load = Arc::new(Load::default());
+    let clients = [
+        client(&load, move || assert_eq!(get(address, "app.test", "/app").text(), "hello")),
+        client(&load, move || {
+            let mut connection =
+                Connection::open_tls(address, &TlsClient::named("app.test")).expect("a handshake");
+            assert_eq!(connection.get("app.test", "/app", "").text(), "hello");
+        }),
+        client(&load, keep_alive(address)),
+        client(&load, keep_alive(address)),
+    ];
+    // The first one's folder holds the certificate and the socket for all of them.
+    let mut processes = vec![first];
+    for _ in 0..4 {
+        let old = processes.last_mut().expect("a process");
+        let done = load.done.load(Ordering::Relaxed);
+        until("some load", || load.done.load(Ordering::Relaxed) > done + 50);
+        let new = old.upgrade(yaml);
+        old.wait_log(SERVES);
+        quit(old);
+        new.wait_log("has handed over");
+        processes.push(new);
+    }
+    load.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client saw no failure");
+    }
+    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+}
