@@ -46,7 +46,11 @@ fn the_server_name_chooses_the_certificate() {
         (Some("A.WILD.test"), &names.wild),
         (Some("a.b.wild.test"), &names.exact),
         (Some("wild.test"), &names.exact),
+        (Some("exact.test."), &names.exact),
+        (Some("a.wild.test."), &names.wild),
         (Some("unknown.test"), &names.exact),
+        (Some("127.0.0.1"), &names.exact),
+        (Some("::1"), &names.exact),
         (None, &names.exact),
     ];
     for (name, expected) in rows {
@@ -71,7 +75,9 @@ fn unknown_names_can_be_refused() {
     let gateway = builder.start();
     let error = handshake(&gateway, Some("unknown.test")).unwrap_err().to_string();
     assert!(error.to_lowercase().contains("unrecognized_name"), "{error}");
-    assert!(names.exact.is(&handshake(&gateway, None).unwrap().certificate));
+    for none in [None, Some("127.0.0.1"), Some("::1")] {
+        assert!(names.exact.is(&handshake(&gateway, none).unwrap().certificate), "{none:?}");
+    }
     assert!(names.wild.is(&handshake(&gateway, Some("a.wild.test")).unwrap().certificate));
     gateway.wait_metric("portcullis_tls_handshakes_total", &[("listener", "edge")], 3.0);
 }
