@@ -34,6 +34,7 @@ pub struct Connection {
     phase: AtomicU8,
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
+    websocket: AtomicBool,
     consumed: AtomicU64,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
@@ -102,6 +103,7 @@ impl Connection {
             phase: AtomicU8::new(phase as u8),
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
+            websocket: AtomicBool::new(false),
             consumed: AtomicU64::new(0),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
@@ -173,10 +175,17 @@ impl Connection {
         *self.kept.lock() = Some(stream);
     }
 
-    /// The connection was upgraded: from now on it may be silent for `idle`.
-    pub fn upgraded(&self, idle: Duration) {
+    /// The connection was upgraded, to a `websocket` or something else: from now on it may be silent for
+    /// `idle`.
+    pub fn upgraded(&self, idle: Duration, websocket: bool) {
+        self.websocket.store(websocket, Relaxed);
         self.tunnel_idle_ms.store(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX), Relaxed);
         self.set_phase(Phase::Tunnel);
+    }
+
+    /// Whether it was upgraded to a websocket.
+    pub fn is_websocket(&self) -> bool {
+        self.websocket.load(Relaxed)
     }
 
     /// Where the connection stands.

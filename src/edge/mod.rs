@@ -27,4 +27,5 @@ pub mod share;
 pub mod silence;
 pub mod socket;
 pub mod stream;
+pub mod websocket;
 pub mod worker;

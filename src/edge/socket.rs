@@ -81,6 +81,13 @@ impl Socket {
         Arc::clone(self.reach.get_or_insert_with(new))
     }
 
+    /// Whoever has its [`Reach`] can wake this task.
+    pub fn register(&self, waker: &Waker) {
+        if let Some(reach) = &self.reach {
+            reach.register(waker);
+        }
+    }
+
     /// From now on, reads that ask for little take what is there.
     pub fn enable_read_ahead(&mut self) {
         self.read_ahead = true;

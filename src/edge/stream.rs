@@ -8,6 +8,7 @@
 use super::connection::{Connection, Phase};
 use super::deadline::{Deadline, Expired};
 use super::socket::Socket;
+use super::websocket::Goodbye;
 use crate::snapshot::SnapshotStore;
 use crate::telemetry::metrics::Metrics;
 use async_trait::async_trait;
@@ -56,6 +57,8 @@ pub struct EdgeStream {
     connection: Arc<Connection>,
     refusal: Refusal,
     digests: Digests,
+    /// Of a websocket, from its first byte on.
+    goodbye: Option<Box<Goodbye>>,
 }
 
 /// What the engine asks a stream about.
@@ -90,7 +93,17 @@ impl EdgeStream {
         deadline: Deadline,
     ) -> Self {
         let transport = ManuallyDrop::new(transport);
-        EdgeStream { transport, out: Vec::new(), sent: 0, handed: 0, deadline, connection, refusal, digests }
+        EdgeStream {
+            transport,
+            out: Vec::new(),
+            sent: 0,
+            handed: 0,
+            deadline,
+            connection,
+            refusal,
+            digests,
+            goodbye: None,
+        }
     }
 
     /// Whether the engine, or the TLS layer, may hold bytes of the next request already: then it
@@ -220,6 +233,8 @@ impl AsyncRead for EdgeStream {
         let count = read.map(|()| buf.filled().len() - before);
         if let Poll::Ready(count) = count {
             this.handed += count as u64;
+        } else if this.goodbye.is_some() {
+            this.poll_goodbye(cx)?;
         }
         match this.deadline.check(&this.connection, count, cx) {
             None => read.map(Ok),
@@ -237,15 +252,10 @@ impl AsyncWrite for EdgeStream {
             return Poll::Ready(Ok(buf.len()));
         }
         this.deadline.wrote();
-        if this.out.is_empty() && buf.len() >= BUFFER {
-            return this.transport.poll_write(cx, buf);
+        if this.connection.is_websocket() {
+            return this.poll_write_websocket(cx, buf);
         }
-        let room = BUFFER.saturating_sub(this.out.len());
-        if room == 0 {
-            ready!(this.poll_drain(cx))?;
-            return Poll::Ready(Ok(this.take(buf, BUFFER)));
-        }
-        Poll::Ready(Ok(this.take(buf, room)))
+        this.poll_put(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -260,6 +270,52 @@ impl AsyncWrite for EdgeStream {
 }
 
 impl EdgeStream {
+    fn poll_put(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.out.is_empty() && buf.len() >= BUFFER {
+            return self.transport.poll_write(cx, buf);
+        }
+        let room = BUFFER.saturating_sub(self.out.len());
+        if room == 0 {
+            ready!(self.poll_drain(cx))?;
+            return Poll::Ready(Ok(self.take(buf, BUFFER)));
+        }
+        Poll::Ready(Ok(self.take(buf, room)))
+    }
+
+    /// Follows the frames. What comes after the client was told is dropped.
+    fn poll_write_websocket(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.goodbye.as_ref().is_some_and(|goodbye| goodbye.is_said()) {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let put = self.poll_put(cx, buf)?;
+        let goodbye = self.goodbye.get_or_insert_default();
+        match put {
+            Poll::Ready(count) => goodbye.wrote(buf.get(..count)),
+            Poll::Pending => goodbye.wrote(None),
+        }
+        // The engine flushes what it writes, and this along with it.
+        self.say_goodbye();
+        put.map(Ok)
+    }
+
+    /// Tells the client if that is due, and is woken when it becomes so.
+    fn poll_goodbye(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.transport.socket().register(cx.waker());
+        self.say_goodbye();
+        if self.goodbye.as_ref().is_some_and(|goodbye| goodbye.is_said()) && self.poll_drain(cx)?.is_ready() {
+            let _ = self.transport.poll_flush(cx)?;
+        }
+        Ok(())
+    }
+
+    fn say_goodbye(&mut self) {
+        if self.connection.is_leaving()
+            && let Some(frame) = self.goodbye.as_mut().and_then(|goodbye| goodbye.say())
+        {
+            self.buffer().extend_from_slice(frame);
+        }
+    }
+
     fn take(&mut self, buf: &[u8], room: usize) -> usize {
         let count = buf.len().min(room);
         self.buffer().extend_from_slice(&buf[..count]);
@@ -283,6 +339,7 @@ impl Drop for EdgeStream {
                 digests: self.digests.clone(),
                 sent: self.sent,
                 handed: self.handed,
+                goodbye: None,
             };
             self.connection.give_back(Box::new(kept));
         }

@@ -175,7 +175,7 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
     exchange.attempt.answer(head.status.as_u16());
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         exchange.attempt.lift_deadline();
-        tunnel(session, exchange);
+        tunnel(session, head, exchange);
         return Ok(());
     }
     if let (Some(watch), Some(route)) = (&exchange.attempt.watch, &exchange.route) {
@@ -198,10 +198,12 @@ pub fn body_arrived(end: bool, exchange: &mut Exchange) {
 }
 
 /// From here on bytes flow both ways; the route says how long they may not.
-fn tunnel(session: &mut Session, exchange: &mut Exchange) {
+fn tunnel(session: &mut Session, head: &ResponseHeader, exchange: &mut Exchange) {
     exchange.attempt.tunnel = true;
     let (Some(route), Some(connection)) = (&exchange.route, &exchange.connection) else { return };
     session.set_read_timeout(None);
     session.set_write_timeout(None);
-    connection.upgraded(route.websocket_idle);
+    let protocol = head.headers.get(http::header::UPGRADE);
+    let websocket = protocol.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    connection.upgraded(route.websocket_idle, websocket);
 }

@@ -89,7 +89,35 @@ fn an_open_websocket_is_given_the_drain_time_only() {
     let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\nshutdown: { drain: 1s }\n";
     let mut gateway = Gateway::with_origin(yaml, &origin);
     let (mut socket, _) = Socket::open(gateway.connect(), "a", "/").unwrap();
+    assert_eq!(socket.echo("hello"), "hello");
+    let start = Instant::now();
     gateway.term();
-    assert_eq!(socket.echo("still"), "still");
+    // It does not read, so it does not hear that the gateway leaves.
     gateway.wait_exit(Duration::from_secs(10));
+    assert!(start.elapsed() >= Duration::from_millis(900), "left after {:?}", start.elapsed());
+    assert_eq!(gateway.wait_record_of("/")["status"], 101);
+}
+
+#[test]
+fn websockets_are_told_that_the_gateway_leaves() {
+    let origin = Origin::script(|_| Reply::WebSocketEcho);
+    let builder = Gateway::builder(
+        "routes: [{ upstream: [\"{ORIGIN}\"] }]\ncertificates: [{ cert: app.pem, key: app.key }]\n",
+    );
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let mut gateway = builder.origin(&origin).start();
+    let mut sockets: Vec<_> = [gateway.connect(), gateway.connect_tls("app.test")]
+        .into_iter()
+        .map(|connection| Socket::open(connection, "app.test", "/").unwrap().0)
+        .collect();
+    for socket in &mut sockets {
+        assert_eq!(socket.echo(&"x".repeat(100_000)), "x".repeat(100_000));
+    }
+    let start = Instant::now();
+    gateway.term();
+    for socket in &mut sockets {
+        assert_eq!(socket.wait_close_code(), Some(1001));
+    }
+    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
+    assert!(start.elapsed() < Duration::from_secs(5), "left after {:?}", start.elapsed());
 }

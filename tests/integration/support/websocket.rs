@@ -34,6 +34,17 @@ impl Socket {
         Ok(self.inner.read()?.into_text()?.to_string())
     }
 
+    /// Reads until the other side says Close, answers that and waits for the end; gives its status.
+    pub fn wait_close_code(&mut self) -> Option<u16> {
+        let mut code = None;
+        while let Ok(message) = self.inner.read() {
+            if let Message::Close(frame) = message {
+                code = frame.map(|frame| frame.code.into());
+            }
+        }
+        code
+    }
+
     /// Waits until the other side closes.
     pub fn wait_closed(&mut self) {
         while self.inner.read().is_ok() {}
