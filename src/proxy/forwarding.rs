@@ -25,6 +25,9 @@ const X_CLIENT_CERT_FINGERPRINT: HeaderName = HeaderName::from_static("x-client-
 /// Fields whose meaning is the gateway's to give; `Forwarded` has no alias.
 const OWN: [HeaderName; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
 
+/// Fields that say where a request ends, and for whom it is.
+const FRAMING: [HeaderName; 3] = [header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::HOST];
+
 /// Sets the forwarding headers of a request that goes upstream.
 ///
 /// # Errors
@@ -69,7 +72,8 @@ fn tell_certificate(head: &mut RequestHeader, exchange: &Exchange) -> Result<()>
 }
 
 /// Removes `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
-/// same variable for them as for the fields set here. From an untrusted peer every other field named
+/// same variable for them as for the fields set here; those of the fields that frame a request go for the
+/// same reason. From an untrusted peer every other field named
 /// `X-Forwarded-…` goes too (Port, Prefix, Ssl and so on): frameworks believe them, and nobody we
 /// trust has set them. `X-Client-Cert-…` goes whoever the peer is: a trusted proxy that does not know
 /// these fields passes on what its client wrote.
@@ -98,7 +102,10 @@ fn reads_as_prefix(name: &str, prefix: &str) -> bool {
 
 fn is_alias(name: &str) -> bool {
     memchr::memchr2(b'_', b'.', name.as_bytes()).is_some()
-        && OWN.iter().any(|own| own.as_str().len() == name.len() && reads_as_prefix(name, own.as_str()))
+        && OWN
+            .iter()
+            .chain(&FRAMING)
+            .any(|own| own.as_str().len() == name.len() && reads_as_prefix(name, own.as_str()))
 }
 
 /// Appends an element to a list header, whatever number of lines it came in.
@@ -159,7 +166,15 @@ mod tests {
 
     #[test]
     fn other_spellings_of_our_own_fields_are_aliases() {
-        for alias in ["x_forwarded_for", "x-forwarded_for", "x.forwarded.for", "x_request_id", "x-real.ip"] {
+        for alias in [
+            "x_forwarded_for",
+            "x-forwarded_for",
+            "x.forwarded.for",
+            "x_request_id",
+            "x-real.ip",
+            "transfer_encoding",
+            "content.length",
+        ] {
             assert!(is_alias(alias), "{alias}");
         }
         for other in ["x-forwarded-for", "x_forwarded_form", "x_other", "accept", "forwarded"] {

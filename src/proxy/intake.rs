@@ -31,6 +31,7 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
         .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
+    drop_upgrade(session);
     if let Err(rejection) = checked {
         exchange.rejection = Some(rejection);
     }
@@ -203,6 +204,23 @@ fn simplify_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
         return Ok(());
     }
     rewrite_connection(head)
+}
+
+/// Only websockets are upgraded to: of any other protocol the routes and rules behind would know
+/// nothing. What follows the request may be meant for that protocol, so nothing follows it; but whoever
+/// offers HTTP/2 (as some clients do with every request) waits for its answer.
+fn drop_upgrade(session: &mut ServerSession) {
+    let headers = &session.req_header().headers;
+    let mut upgrades = headers.get_all(header::UPGRADE).iter();
+    let (Some(upgrade), second) = (upgrades.next(), upgrades.next()) else { return };
+    if second.is_none() && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket") {
+        return;
+    }
+    let http2 = second.is_none() && upgrade.as_bytes().eq_ignore_ascii_case(b"h2c");
+    session.req_header_mut().remove_header(&header::UPGRADE);
+    if !http2 {
+        session.set_keepalive(None);
+    }
 }
 
 fn rewrite_connection(head: &mut RequestHeader) -> Result<(), Rejection> {

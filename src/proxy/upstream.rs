@@ -181,7 +181,10 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
     if let (Some(watch), Some(route)) = (&exchange.attempt.watch, &exchange.route) {
         watch.wait(route.timeouts.idle);
     }
-    if response_head::adapt(head, session.req_header().version) == Framing::UntilClose {
+    // What followed an upgrade that was not granted may have been meant for the tunnel, and the engine
+    // has dropped what it read of it.
+    let lost = exchange.attempt.upgrade;
+    if response_head::adapt(head, session.req_header().version) == Framing::UntilClose || lost {
         session.set_keepalive(None);
     }
     Ok(())
