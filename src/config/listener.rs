@@ -21,7 +21,7 @@ pub struct ListenerConfig {
     /// Plain HTTP on an `auto` port is answered with 308 to the same URL under https.
     #[serde(default)]
     pub redirect_http: bool,
-    /// Offer HTTP/2 (by ALPN).
+    /// Speak HTTP/2: by ALPN, and without TLS with prior knowledge.
     #[serde(default = "yes")]
     pub http2: bool,
     /// Whether connections begin with a PROXY header, believed from trusted proxies only.

@@ -137,7 +137,7 @@ pub struct LimitsConfig {
     pub body: ByteSize,
     /// Longest pause between two reads of a request body; above it 408.
     pub body_idle_timeout: HumanDuration,
-    /// Requests served on one HTTP/1 connection before it is closed.
+    /// Requests served on one connection before it is closed.
     pub requests_per_connection: u32,
 }
 

@@ -6,12 +6,14 @@ use super::connection::{Connection, Peers, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
 use super::http;
+use super::http2;
 use super::idle::{Wait, Waited};
 use super::listener::{BACKLOG, Listener, Listening};
 use super::post::Post;
+use super::refusal::Refusals;
 use super::share::{Share, ShareGuard};
 use super::socket::Socket;
-use super::stream::{Digests, EdgeStream, Refusal, Transport};
+use super::stream::{Digests, EdgeStream, Transport};
 use crate::config::{ListenerTls, TlsVersion};
 use crate::snapshot::{Limits, SnapshotStore};
 use crate::telemetry::metrics::Metrics;
@@ -48,6 +50,8 @@ pub struct Door<A> {
     pub snapshots: Arc<SnapshotStore>,
     /// For refusals.
     pub metrics: Arc<Metrics>,
+    /// For requests refused here.
+    pub refusals: Refusals,
     /// Counts open connections of the process.
     pub drain: Arc<Drain>,
     /// Counts open connections of this worker, against those of the process.
@@ -133,12 +137,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             Err(reason) => return refuse(reason),
         };
         match self.open(&listener, socket, &limits, &mut wait).await {
-            Ok(Some((transport, tls))) => {
+            Ok(Some(opened)) => {
                 let shutdown = post.leaving();
                 let peers = Peers { peer: admitted.peer, transport_peer: peer };
-                let stream =
-                    self.wrap(Arc::clone(&listener), transport, tls, peers, &limits, shutdown.clone());
-                http::serve(&self.app, stream, wait, &self.snapshots, &shutdown).await;
+                let stream = self.wrap(Arc::clone(&listener), opened, peers, &limits, shutdown.clone());
+                http::serve(&self.app, stream, wait, &self.refusals, &shutdown).await;
             }
             Ok(None) => {}
             Err(reason) => refuse(reason),
@@ -153,23 +156,27 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         mut socket: Socket,
         limits: &Limits,
         wait: &mut Wait,
-    ) -> Result<Option<(Transport, Option<TlsInfo>)>, &'static str> {
-        if listener.tls == ListenerTls::Off {
-            return Ok(Some((Transport::Plain(socket), None)));
+    ) -> Result<Option<Opened>, &'static str> {
+        if listener.tls == ListenerTls::Off && !listener.http2 {
+            return Ok(Some(Opened::plain(socket, false)));
         }
         let first = match wait.next_byte(&mut socket, limits.idle_timeout).await {
             Waited::Spoken(first) => first,
             Waited::Closed | Waited::Leaving => return Ok(None),
             Waited::Silent => return Err("silent"),
         };
-        if first != TLS_HANDSHAKE {
+        if first != TLS_HANDSHAKE || listener.tls == ListenerTls::Off {
             return match listener.tls {
                 ListenerTls::Required => Err("not_tls"),
-                _ => Ok(Some((Transport::Plain(socket), None))),
+                _ => {
+                    let limit = limits.header_timeout;
+                    let http2 = listener.http2 && http2::is_preface(&mut socket, first, limit).await?;
+                    Ok(Some(Opened::plain(socket, http2)))
+                }
             };
         }
         match timeout(limits.header_timeout, self.handshake(listener, socket)).await {
-            Ok(handshaken) => handshaken.map(|(transport, tls)| Some((transport, Some(tls)))),
+            Ok(handshaken) => handshaken.map(Some),
             Err(_) => {
                 listener.metrics.handshake("none", false, false);
                 Err("handshake_timeout")
@@ -177,11 +184,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         }
     }
 
-    async fn handshake(
-        &self,
-        listener: &Listener,
-        mut socket: Socket,
-    ) -> Result<(Transport, TlsInfo), &'static str> {
+    async fn handshake(&self, listener: &Listener, mut socket: Socket) -> Result<Opened, &'static str> {
         socket.enable_read_ahead();
         let session = self.snapshots.load().certificates.session(listener.http2);
         let stream = session.and_then(|session| SslStream::new(session, socket));
@@ -192,10 +195,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             Ok(()) => {
                 let ssl = stream.ssl();
                 listener.metrics.handshake(ssl.version_str(), true, ssl.session_reused());
-                let tls = tls_info(ssl)?;
+                let tls = Some(tls_info(ssl)?);
                 // The client's last message has no answer of its own: tickets leave with the first response.
                 stream.get_ref().acknowledge();
-                Ok((Transport::Tls(Box::new(stream)), tls))
+                Ok(Opened { tls, transport: Transport::Tls(Box::new(stream)), prior_knowledge: false })
             }
             Err(error) => {
                 listener.metrics.handshake("none", false, false);
@@ -208,14 +211,14 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
     fn wrap(
         &self,
         listener: Arc<Listener>,
-        transport: Transport,
-        tls: Option<TlsInfo>,
+        opened: Opened,
         peers: Peers,
         limits: &Limits,
         leaving: ShutdownWatch,
     ) -> EdgeStream {
+        let Opened { transport, tls, prior_knowledge } = opened;
         let (fd, tls_digest, alpn) = match &transport {
-            Transport::Plain(socket) => (socket.fd(), None, None),
+            Transport::Plain(socket) => (socket.fd(), None, prior_knowledge.then_some(ALPN::H2)),
             Transport::Tls(stream) => {
                 let ssl = stream.ssl();
                 let cipher = ssl.current_cipher().map_or("", |cipher| cipher.name());
@@ -235,8 +238,27 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         let connection = Arc::new(Connection::new(listener, peers, tls, multiplexed, leaving));
         let digests =
             Digests { proxy: connection.into_digest(), socket: Arc::new(socket), tls: tls_digest, alpn };
-        let refusal = Refusal { snapshots: Arc::clone(&self.snapshots), metrics: Arc::clone(&self.metrics) };
-        EdgeStream::new(transport, connection, digests, refusal, Deadline::new(limits.header_timeout))
+        EdgeStream::new(
+            transport,
+            connection,
+            digests,
+            self.refusals.clone(),
+            Deadline::new(limits.header_timeout),
+        )
+    }
+}
+
+/// A connection whose protocol is known.
+struct Opened {
+    transport: Transport,
+    tls: Option<TlsInfo>,
+    /// HTTP/2 without TLS (RFC 9113 section 3.3).
+    prior_knowledge: bool,
+}
+
+impl Opened {
+    fn plain(socket: Socket, prior_knowledge: bool) -> Self {
+        Opened { transport: Transport::Plain(socket), tls: None, prior_knowledge }
     }
 }
 

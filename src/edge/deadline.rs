@@ -37,6 +37,11 @@ impl Deadline {
         Deadline { header_timeout, heads: 0, begun: false, head: None, tunnel: None }
     }
 
+    /// The time a whole header block has.
+    pub fn header_timeout(&self) -> Duration {
+        self.header_timeout
+    }
+
     /// Notes that bytes went out: a tunnel is not silent.
     pub fn wrote(&mut self) {
         if let Some(silence) = &mut self.tunnel {

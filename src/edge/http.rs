@@ -1,10 +1,12 @@
 //! The life of an HTTP connection: requests one after the other, or many at once.
 
 use super::connection::Connection;
+use super::http2;
 use super::idle::{Wait, Waited};
+use super::refusal::Refusals;
 use super::stream::EdgeStream;
 use crate::snapshot::SnapshotStore;
-use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, ServerApp};
+use pingora_core::apps::{HttpPersistentSettings, HttpServerApp};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::{ALPN, Shutdown, Ssl};
 use pingora_core::server::ShutdownWatch;
@@ -15,13 +17,13 @@ pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
     app: &Arc<A>,
     stream: EdgeStream,
     wait: Wait,
-    snapshots: &SnapshotStore,
+    refusals: &Refusals,
     shutdown: &ShutdownWatch,
 ) {
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        ServerApp::process_new(app, Box::new(stream), shutdown).await;
+        http2::serve(app, stream, refusals, shutdown).await;
     } else {
-        serve_http1(app, Box::new(stream), wait, snapshots, shutdown).await;
+        serve_http1(app, Box::new(stream), wait, &refusals.snapshots, shutdown).await;
     }
 }
 

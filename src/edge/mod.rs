@@ -8,7 +8,8 @@
 //! ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one request at a
 //! time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
-//! nothing of HTTP but the deadline of a header block.
+//! little of HTTP: where a header block ends, how large it is ([`head`]) and how long it takes, the life
+//! of an HTTP/2 connection ([`http2`]), and how a head that reaches no hook is refused ([`refusal`]).
 
 pub mod accept;
 pub mod admission;
@@ -17,12 +18,15 @@ pub mod closing;
 pub mod connection;
 pub mod deadline;
 pub mod drain;
+pub mod head;
 pub mod http;
+pub mod http2;
 pub mod idle;
 pub mod listener;
 pub mod listener_set;
 pub mod post;
 pub mod proxy_header;
+pub mod refusal;
 pub mod share;
 pub mod silence;
 pub mod socket;

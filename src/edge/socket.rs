@@ -109,6 +109,24 @@ impl Socket {
         Poll::Ready(Ok(self.held().first().copied()))
     }
 
+    /// Whether the peer begins with `wanted`, without consuming anything: as soon as a byte differs it
+    /// does not. What is there already is looked at without a system call.
+    pub fn poll_begins_with(&mut self, wanted: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            let held = self.held();
+            let compared = held.len().min(wanted.len());
+            if held.get(..compared) != wanted.get(..compared) {
+                return Poll::Ready(Ok(false));
+            }
+            if compared == wanted.len() {
+                return Poll::Ready(Ok(true));
+            }
+            if !ready!(self.poll_more(cx))? {
+                return Poll::Ready(Ok(false));
+            }
+        }
+    }
+
     /// What the peer has sent and nobody has read yet.
     pub fn held(&self) -> &[u8] {
         self.ahead.get(self.taken..).unwrap_or_default()
@@ -273,6 +291,25 @@ mod tests {
         assert_eq!(&rest, b"rest");
         drop(client);
         assert!(!std::future::poll_fn(|cx| socket.poll_more(cx)).await.expect("no error"));
+    }
+
+    #[tokio::test]
+    async fn a_beginning_is_told_at_the_first_byte_that_differs_and_not_consumed() {
+        let (mut socket, mut client) = pair().await;
+        client.write_all(b"PO").await.expect("write");
+        let begins = async |socket: &mut Socket| {
+            std::future::poll_fn(|cx| socket.poll_begins_with(b"PRI *", cx)).await.expect("no error")
+        };
+        assert!(!begins(&mut socket).await);
+        let (mut socket, mut client) = pair().await;
+        client.write_all(b"PR").await.expect("write");
+        let waiting = tokio::time::timeout(std::time::Duration::from_millis(20), begins(&mut socket)).await;
+        assert!(waiting.is_err(), "not enough to tell");
+        client.write_all(b"I * HTTP").await.expect("write");
+        assert!(begins(&mut socket).await);
+        let mut all = [0; 10];
+        socket.read_exact(&mut all).await.expect("read");
+        assert_eq!(&all, b"PRI * HTTP");
     }
 
     #[tokio::test]

@@ -7,10 +7,11 @@
 
 use super::connection::{Connection, Phase};
 use super::deadline::{Deadline, Expired};
+use super::head::HeadSize;
+use super::refusal::Refusals;
 use super::socket::Socket;
 use super::websocket::Goodbye;
-use crate::snapshot::SnapshotStore;
-use crate::telemetry::metrics::Metrics;
+use crate::snapshot::Rejection;
 use async_trait::async_trait;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::{SslDigest, TlsRef};
@@ -27,10 +28,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// One TLS record's plaintext (RFC 8446 section 5.1).
 const BUFFER: usize = 16 * 1024;
+
+/// How long, and for how much, a client is listened to whose head was refused.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_LIMIT: usize = 4 * 1024 * 1024;
 
 thread_local! {
     /// The buffer of the last answer, for the next one: a worker writes one answer at a time
@@ -54,8 +59,11 @@ pub struct EdgeStream {
     /// Bytes given to the engine.
     handed: u64,
     deadline: Deadline,
+    head: HeadSize,
     connection: Arc<Connection>,
-    refusal: Refusal,
+    refusals: Refusals,
+    /// The client may still be sending what nobody will read.
+    refused: bool,
     digests: Digests,
     /// Of a websocket, from its first byte on.
     goodbye: Option<Box<Goodbye>>,
@@ -74,33 +82,25 @@ pub struct Digests {
     pub alpn: Option<ALPN>,
 }
 
-/// Where the answers come from that the stream gives by itself.
-#[derive(Clone)]
-pub struct Refusal {
-    /// For the pages.
-    pub snapshots: Arc<SnapshotStore>,
-    /// For the count.
-    pub metrics: Arc<Metrics>,
-}
-
 impl EdgeStream {
     /// Wraps a connection that is ready for HTTP.
     pub fn new(
         transport: Transport,
         connection: Arc<Connection>,
         digests: Digests,
-        refusal: Refusal,
+        refusals: Refusals,
         deadline: Deadline,
     ) -> Self {
-        let transport = ManuallyDrop::new(transport);
         EdgeStream {
-            transport,
+            transport: ManuallyDrop::new(transport),
             out: Vec::new(),
             sent: 0,
             handed: 0,
             deadline,
+            head: HeadSize::default(),
             connection,
-            refusal,
+            refusals,
+            refused: false,
             digests,
             goodbye: None,
         }
@@ -160,27 +160,48 @@ impl EdgeStream {
         self.connection.phase() == Phase::Head && buf.starts_with(b"HTTP/1.1 4")
     }
 
-    fn refuse(&mut self, page: &[u8], reason: &'static str) {
-        self.refusal.metrics.rejection(reason);
+    fn refuse(&mut self, rejection: Rejection, waited: Duration) {
+        let page = self.refusals.refuse(&self.connection, rejection, waited);
         self.connection.head_complete();
-        self.buffer().extend_from_slice(page);
+        self.refused = true;
+        self.buffer().extend_from_slice(&page);
     }
 
-    fn refuse_malformed(&mut self, written: &[u8]) {
-        use crate::snapshot::Rejection;
-        let rejection =
-            if written.starts_with(b"HTTP/1.1 405") { Rejection::Method } else { Rejection::Malformed };
-        let page = self.refusal.snapshots.load().pages.wire(rejection);
-        self.refuse(&page, rejection.reason());
+    /// Two fields named Host are malformed for the engine, and so are too many fields of any name.
+    fn refuse_malformed(&mut self) {
+        let many = self.head.has_too_many_fields();
+        self.refuse(if many { Rejection::TooManyHeaders } else { Rejection::Malformed }, Duration::ZERO);
     }
 
-    /// The head was not complete in time: the client is told so if the socket takes it at once.
-    fn head_expired(&mut self, cx: &mut Context<'_>) -> io::Error {
-        use crate::snapshot::Rejection;
-        let page = self.refusal.snapshots.load().pages.wire(Rejection::HeaderTimeout);
-        self.refuse(&page, Rejection::HeaderTimeout.reason());
+    /// The head will not be read to its end: the client is told so if the socket takes it at once.
+    fn give_up_head(&mut self, rejection: Rejection, waited: Duration, cx: &mut Context<'_>) -> io::Error {
+        self.refuse(rejection, waited);
         let _ = self.poll_drain(cx);
         io::ErrorKind::TimedOut.into()
+    }
+
+    fn head_exceeds(&self) -> Option<Rejection> {
+        if self.connection.phase() != Phase::Head {
+            return None;
+        }
+        self.head.exceeds(&self.connection, || self.refusals.snapshots.load().limits)
+    }
+
+    /// Listens on after a refusal. A socket closed with unread bytes is reset, and the reset may
+    /// overtake the answer on its way to a client that is still sending.
+    async fn linger(&mut self) {
+        let mut scratch = [0; 4096];
+        let mut read = 0;
+        let listen = async {
+            while let Ok(count) = self.socket_mut().read(&mut scratch).await {
+                read += count;
+                if count == 0 || read > LINGER_LIMIT {
+                    return;
+                }
+            }
+        };
+        // Whatever comes of it, the connection closes now.
+        let _ = tokio::time::timeout(LINGER, listen).await;
     }
 }
 
@@ -228,17 +249,26 @@ impl AsyncRead for EdgeStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if let Some(rejection) = this.head_exceeds() {
+            return Poll::Ready(Err(this.give_up_head(rejection, Duration::ZERO, cx)));
+        }
         let before = buf.filled().len();
         let read = this.transport.poll_read(cx, buf)?;
         let count = read.map(|()| buf.filled().len() - before);
         if let Poll::Ready(count) = count {
             this.handed += count as u64;
+            if this.connection.phase() == Phase::Head {
+                this.head.add(&this.connection, &buf.filled()[before..]);
+            }
         } else if this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
         }
         match this.deadline.check(&this.connection, count, cx) {
             None => read.map(Ok),
-            Some(Expired::Head) => Poll::Ready(Err(this.head_expired(cx))),
+            Some(Expired::Head) => {
+                let waited = this.deadline.header_timeout();
+                Poll::Ready(Err(this.give_up_head(Rejection::HeaderTimeout, waited, cx)))
+            }
             Some(Expired::Tunnel) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
@@ -248,7 +278,7 @@ impl AsyncWrite for EdgeStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         if this.is_engine_refusal(buf) {
-            this.refuse_malformed(buf);
+            this.refuse_malformed();
             return Poll::Ready(Ok(buf.len()));
         }
         this.deadline.wrote();
@@ -334,8 +364,10 @@ impl Drop for EdgeStream {
                 transport: ManuallyDrop::new(transport),
                 out: std::mem::take(&mut self.out),
                 deadline: std::mem::replace(&mut self.deadline, Deadline::new(Duration::ZERO)),
+                head: std::mem::take(&mut self.head),
                 connection: Arc::clone(&self.connection),
-                refusal: self.refusal.clone(),
+                refusals: self.refusals.clone(),
+                refused: self.refused,
                 digests: self.digests.clone(),
                 sent: self.sent,
                 handed: self.handed,
@@ -357,6 +389,8 @@ impl Shutdown for EdgeStream {
     async fn shutdown(&mut self) {
         if let Err(error) = AsyncWriteExt::shutdown(self).await {
             log::debug!("closing the connection from {}: {error}", self.connection.peer);
+        } else if self.refused {
+            self.linger().await;
         }
     }
 }

@@ -4,7 +4,8 @@
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers,
 //! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
-//! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics.
+//! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
+//! [`refusal`] those of requests the door has refused.
 
 pub mod answer;
 pub mod application;
@@ -15,6 +16,7 @@ pub mod forwarding;
 pub mod gateway;
 pub mod intake;
 pub mod record;
+pub mod refusal;
 pub mod request_id;
 pub mod request_target;
 pub mod response_head;

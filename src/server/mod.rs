@@ -19,9 +19,10 @@ use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::Drain;
 use crate::edge::listener_set::{BindError, ListenerSet};
+use crate::edge::refusal::Refusals;
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
-use crate::proxy::{application, gateway::Gateway};
+use crate::proxy::{application, gateway::Gateway, refusal::RefusalRecords};
 use crate::snapshot::{self, Shared, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
@@ -184,7 +185,7 @@ impl Process {
         let snapshot = self.store.pin();
         let workers = snapshot.config.workers.resolve();
         for number in 0..workers {
-            let door = self.door(application::new(&conf, self.gateway(), &snapshot.limits), workers);
+            let door = self.door(application::new(&conf, self.gateway()), workers);
             let events = Arc::new(Ready(Arc::clone(&self.readiness)));
             let name = format!("worker {number}");
             server.add_service(Worker::new(name, door, self.listeners.follow(), events));
@@ -199,11 +200,21 @@ impl Process {
         }
     }
 
+    fn refusals(&self) -> Refusals {
+        let records = RefusalRecords {
+            snapshots: Arc::clone(&self.store),
+            metrics: Arc::clone(&self.shared.metrics),
+            access_log: Arc::clone(&self.access_log),
+        };
+        Refusals { snapshots: Arc::clone(&self.store), recorder: Arc::new(records) }
+    }
+
     fn door<A>(&self, app: A, workers: usize) -> Door<A> {
         Door {
             app: Arc::new(app),
             snapshots: Arc::clone(&self.store),
             metrics: Arc::clone(&self.shared.metrics),
+            refusals: self.refusals(),
             drain: Arc::clone(&self.drain),
             share: Share::new(workers),
         }

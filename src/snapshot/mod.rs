@@ -106,7 +106,7 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Between two reads of a request body.
     pub body_idle_timeout: Duration,
-    /// Requests on one HTTP/1 connection.
+    /// Requests on one connection.
     pub requests_per_connection: u32,
 }
 

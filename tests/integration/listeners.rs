@@ -151,13 +151,3 @@ fn two_gateways_cannot_share_a_port() {
     assert_eq!(second.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
     assert_eq!(first.get("app.test", "/").text(), "hello");
 }
-
-#[test]
-fn a_cleartext_http2_preface_is_refused_and_does_not_hang() {
-    let gateway = Gateway::start(ROUTES);
-    let mut connection = gateway.connect();
-    connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
-    let answer = String::from_utf8_lossy(&connection.rest()).into_owned();
-    assert!(!answer.contains("hello"), "{answer}");
-    assert_eq!(gateway.get("app.test", "/").text(), "hello");
-}

@@ -22,7 +22,7 @@ const OPEN: Family = Family {
 };
 const REFUSED: Family = Family {
     name: "portcullis_connections_refused_total",
-    help: "Connections closed before their first request, by reason.",
+    help: "Connections closed for what their client did, most before a request, by reason.",
     labels: &["listener", "reason"],
     kind: Kind::Counter,
 };
@@ -63,7 +63,7 @@ impl ListenerMetrics {
         &self.open
     }
 
-    /// Counts a connection closed before its first request. At most 24 reasons, further ones are `other`.
+    /// Counts a connection closed for what its client did. At most 24 reasons, further ones are `other`.
     pub fn refused(&self, reason: &'static str) {
         self.refused.add(reason);
     }

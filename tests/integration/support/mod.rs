@@ -5,6 +5,7 @@ pub mod check;
 pub mod client;
 pub mod commands;
 pub mod eventually;
+pub mod frames;
 pub mod gateway;
 pub mod http2;
 pub mod metrics;

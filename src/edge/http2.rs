@@ -1,0 +1,229 @@
+//! The life of an HTTP/2 connection (RFC 9113): streams side by side, bounds on what a client can make
+//! us do without asking for anything, and a good end.
+//!
+//! The protocol is the engine's and its `h2` crate's, which also ends what floods: streams reset
+//! faster than they are served, headers without an end, small or empty DATA frames. Pings and
+//! settings cost no more than their answer, which is written before more is read. What is added here:
+//! a deadline for the preface, the idle time of the configuration that serves, a bound on refused
+//! streams and on the requests of one connection, and a count of what was ended and why.
+
+use super::connection::Connection;
+use super::refusal::Refusals;
+use super::silence::Silence;
+use super::socket::Socket;
+use super::stream::EdgeStream;
+use crate::snapshot::{Limits, Rejection, SnapshotStore};
+use bytes::Bytes;
+use h2::Reason;
+use pingora_core::apps::HttpServerApp;
+use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::http::v2::server::{
+    H2Accept, H2Options, HttpSession, default_h2_options, handshake,
+};
+use pingora_core::protocols::{Digest, GetProxyDigest, GetSocketDigest, GetTimingDigest, Ssl, Stream};
+use pingora_core::server::ShutdownWatch;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// What a client begins with (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Streams one connection may have open (RFC 9113 section 5.1.2 advises at least 100).
+const STREAMS: u32 = 128;
+/// Response bytes held for one stream whose client takes them slowly.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Streams of one connection that may break the protocol, and be reset by us for it, over its whole
+/// life: each may have cost an upstream a request (CVE-2025-8671).
+const BROKEN_STREAMS: usize = 100;
+/// Streams of one connection that may be refused for what they ask, over its whole life.
+const REFUSED_STREAMS: u32 = 32;
+/// How long a connection that was told to end may take to do so once nothing runs on it.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// Tells a client that knows beforehand (RFC 9113 section 3.3) from one of HTTP/1, by what it begins
+/// with: `first` is there already.
+///
+/// # Errors
+/// The reason to refuse it, when it breaks off before it can be told or takes longer than `limit`.
+pub async fn is_preface(socket: &mut Socket, first: u8, limit: Duration) -> Result<bool, &'static str> {
+    if Some(&first) != PREFACE.first() {
+        return Ok(false);
+    }
+    match timeout(limit, poll_fn(|cx| socket.poll_begins_with(PREFACE, cx))).await {
+        Ok(Ok(preface)) => Ok(preface),
+        Ok(Err(_)) | Err(_) => Err("http2_preface"),
+    }
+}
+
+/// Serves a connection until it ends.
+pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
+    app: &Arc<A>,
+    stream: EdgeStream,
+    refusals: &Refusals,
+    shutdown: &ShutdownWatch,
+) {
+    let connection = stream.connection();
+    let digest = Arc::new(Digest {
+        ssl_digest: stream.get_ssl_digest(),
+        timing_digest: stream.get_timing_digest(),
+        proxy_digest: stream.get_proxy_digest(),
+        socket_digest: stream.get_socket_digest(),
+    });
+    let limits = refusals.snapshots.load().limits;
+    let shaken = timeout(limits.header_timeout, handshake(Box::new(stream), Some(options(&limits)))).await;
+    let engine = match shaken {
+        Ok(Ok(engine)) => engine,
+        Ok(Err(error)) => return log::debug!("HTTP/2 from {}: {error}", connection.peer),
+        Err(_) => return connection.listener.metrics.refused("http2_preface"),
+    };
+    let life = Life {
+        engine,
+        digest,
+        connection,
+        refusals,
+        running: Arc::default(),
+        silence: Silence::default(),
+        asked: 0,
+        refused: 0,
+    };
+    life.run(app, shutdown).await;
+}
+
+fn options(limits: &Limits) -> H2Options {
+    let mut options = default_h2_options();
+    options.max_header_list_size(u32::try_from(limits.headers).unwrap_or(u32::MAX));
+    options.max_concurrent_streams(STREAMS);
+    options.max_send_buffer_size(SEND_BUFFER);
+    options.max_local_error_reset_streams(Some(BROKEN_STREAMS));
+    options
+}
+
+struct Life<'a> {
+    engine: h2::server::Connection<Stream, Bytes>,
+    digest: Arc<Digest>,
+    connection: Arc<Connection>,
+    refusals: &'a Refusals,
+    running: Arc<Running>,
+    silence: Silence,
+    /// Requests so far.
+    asked: u32,
+    /// Streams refused so far.
+    refused: u32,
+}
+
+impl Life<'_> {
+    async fn run<A: HttpServerApp + Send + Sync + 'static>(mut self, app: &Arc<A>, shutdown: &ShutdownWatch) {
+        let mut leaving = shutdown.clone();
+        let mut ending = false;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = leaving.wait_for(|leaving| *leaving), if !ending => {
+                    self.engine.graceful_shutdown();
+                    ending = true;
+                    continue;
+                }
+                accepted = HttpSession::from_h2_conn(&mut self.engine, Arc::clone(&self.digest)) => accepted,
+                () = self.running.silent(&mut self.silence, &self.refusals.snapshots, ending) => {
+                    if ending {
+                        return;
+                    }
+                    // Nothing runs, so nothing is cut off; a request that crosses this on its way
+                    // was not begun, and the client is told so.
+                    self.engine.abrupt_shutdown(Reason::NO_ERROR);
+                    ending = true;
+                    continue;
+                }
+            };
+            match accepted {
+                Ok(Some(H2Accept::Session(session))) => {
+                    self.spawn(app, session, shutdown);
+                    if !ending && self.asked >= self.limits().requests_per_connection {
+                        self.engine.graceful_shutdown();
+                        ending = true;
+                    }
+                }
+                Ok(Some(H2Accept::Rejected)) => {
+                    self.refusals.record(&self.connection, Rejection::Malformed, Duration::ZERO, 0);
+                    self.refused += 1;
+                    if self.refused > REFUSED_STREAMS && !ending {
+                        self.connection.listener.metrics.refused("http2_refused_streams");
+                        self.engine.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                        ending = true;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return self.broken(&error),
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.refusals.snapshots.load().limits
+    }
+
+    fn spawn<A: HttpServerApp + Send + Sync + 'static>(
+        &mut self,
+        app: &Arc<A>,
+        session: HttpSession,
+        shutdown: &ShutdownWatch,
+    ) {
+        self.asked = self.asked.saturating_add(1);
+        let (app, shutdown, run) = (Arc::clone(app), shutdown.clone(), Running::begin(&self.running));
+        tokio::spawn(async move {
+            app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
+            drop(run);
+        });
+    }
+
+    /// The protocol was broken, or the connection; only what we ended is an event.
+    fn broken(&self, error: &pingora_core::Error) {
+        log::debug!("HTTP/2 from {}: {error}", self.connection.peer);
+        let cause = error.root_cause().downcast_ref::<h2::Error>();
+        if let Some(cause) = cause.filter(|cause| cause.is_library()) {
+            let flood = cause.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+            self.connection.listener.metrics.refused(if flood { "http2_flood" } else { "http2_protocol" });
+        }
+    }
+}
+
+/// The streams of one connection that are being served.
+#[derive(Default)]
+struct Running {
+    count: AtomicUsize,
+    changed: Notify,
+}
+
+struct Run(Arc<Running>);
+
+impl Running {
+    fn begin(running: &Arc<Self>) -> Run {
+        running.count.fetch_add(1, Relaxed);
+        Run(Arc::clone(running))
+    }
+
+    /// Returns when nothing has run for the idle time that is configured at that moment.
+    async fn silent(&self, silence: &mut Silence, snapshots: &SnapshotStore, ending: bool) {
+        while self.count.load(Relaxed) > 0 {
+            self.changed.notified().await;
+        }
+        silence.broken();
+        poll_fn(|cx| {
+            let idle = snapshots.load().limits.idle_timeout;
+            silence.poll_exceeded(if ending { idle.min(GOODBYE) } else { idle }, cx)
+        })
+        .await;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Relaxed) == 1 {
+            self.0.changed.notify_one();
+        }
+    }
+}

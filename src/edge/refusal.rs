@@ -1,0 +1,52 @@
+//! Requests the door refuses by itself, because their head never reaches a hook of the request path:
+//! one that cannot be read, is too large to be read, or is not complete in time.
+//!
+//! The client gets the page of the rejection; who keeps the records is told through [`Recorder`].
+//! What a record is, the door does not know.
+
+use super::connection::Connection;
+use crate::snapshot::{Rejection, SnapshotStore};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Keeps records of refused requests.
+pub trait Recorder: Send + Sync {
+    /// Called once for each, on the worker's thread: it must not block.
+    fn refused(&self, refused: &Refused<'_>);
+}
+
+/// A request without a head.
+pub struct Refused<'a> {
+    /// Where it came in.
+    pub connection: &'a Connection,
+    /// Why it was refused.
+    pub rejection: Rejection,
+    /// How long its head was waited for; zero when that decided nothing.
+    pub waited: Duration,
+    /// Bytes of the answer's body.
+    pub sent: u64,
+}
+
+/// Where pages come from and records go.
+#[derive(Clone)]
+pub struct Refusals {
+    /// For the pages.
+    pub snapshots: Arc<SnapshotStore>,
+    /// For the records.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl Refusals {
+    /// Records a refusal; gives the answer as it goes over the wire (HTTP/1.1, closing).
+    pub fn refuse(&self, connection: &Connection, rejection: Rejection, waited: Duration) -> Vec<u8> {
+        let page = self.snapshots.load().pages.wire(rejection);
+        let body = memchr::memmem::find(&page, b"\r\n\r\n").map_or(0, |end| page.len() - end - 4);
+        self.record(connection, rejection, waited, body as u64);
+        page
+    }
+
+    /// Records a refusal that was answered elsewhere, with `sent` bytes of body.
+    pub fn record(&self, connection: &Connection, rejection: Rejection, waited: Duration, sent: u64) {
+        self.recorder.refused(&Refused { connection, rejection, waited, sent });
+    }
+}

@@ -1,0 +1,74 @@
+//! The records of requests the door has refused by itself: nothing of their head is known, so the
+//! record says where they came from and why they went no further.
+
+use super::request_id::RequestId;
+use crate::edge::connection::Phase;
+use crate::edge::refusal::{Recorder, Refused};
+use crate::snapshot::SnapshotStore;
+use crate::telemetry::access_log::record::AccessRecord;
+use crate::telemetry::access_log::writer::AccessLogWriter;
+use crate::telemetry::metrics::Metrics;
+use http::Method;
+use std::sync::{Arc, LazyLock};
+use std::time::SystemTime;
+
+/// Stands for a method that is not known; metrics fold it into `other`.
+static NO_METHOD: LazyLock<Method> =
+    LazyLock::new(|| Method::from_bytes(UNKNOWN.as_bytes()).unwrap_or_default());
+/// Stands in a record for what is not known.
+const UNKNOWN: &str = "-";
+
+/// Counts and logs them like any other request.
+pub struct RefusalRecords {
+    /// For the log's policy.
+    pub snapshots: Arc<SnapshotStore>,
+    /// Where series are.
+    pub metrics: Arc<Metrics>,
+    /// Where access records go.
+    pub access_log: Arc<AccessLogWriter>,
+}
+
+impl Recorder for RefusalRecords {
+    fn refused(&self, refused: &Refused<'_>) {
+        let snapshot = self.snapshots.load();
+        let (connection, status) = (refused.connection, refused.rejection.status());
+        self.metrics.rejection(refused.rejection.reason());
+        snapshot.rejected.observe(&NO_METHOD, status, refused.waited.as_secs_f64(), 0, refused.sent);
+        let (policy, client) = (&snapshot.access_log, connection.peer.ip());
+        if policy.is_off() {
+            return;
+        }
+        if policy.excludes(client, "", status) {
+            self.metrics.access_log_excluded().inc();
+            return;
+        }
+        let mut request_id = RequestId::default();
+        let record = AccessRecord {
+            time: SystemTime::now().checked_sub(refused.waited).unwrap_or_else(SystemTime::now),
+            request_id: request_id.as_str(),
+            client,
+            peer: Some(connection.transport_peer),
+            listener: &connection.listener.name,
+            tls: connection.tls.as_ref().map(|tls| tls.version),
+            method: UNKNOWN,
+            host: "",
+            path: UNKNOWN,
+            query: None,
+            protocol: if connection.phase() == Phase::Multiplexed { "HTTP/2" } else { "HTTP/1.1" },
+            status,
+            bytes_in: 0,
+            bytes_out: refused.sent,
+            duration: refused.waited,
+            upstream: None,
+            endpoint: None,
+            upstream_time: None,
+            attempts: 0,
+            route: "rejected",
+            generation: snapshot.generation,
+            rejection: Some(refused.rejection.reason()),
+            user_agent: None,
+            referer: None,
+        };
+        self.access_log.append(|buffer| policy.format(&record, buffer));
+    }
+}
