@@ -38,3 +38,4 @@ mod upgrade;
 mod upstream_proxy_protocol;
 mod upstream_tls;
 mod websocket;
+mod wire_corpus;

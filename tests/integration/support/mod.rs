@@ -14,8 +14,9 @@ pub mod ports;
 pub mod response;
 pub mod tls;
 pub mod websocket;
+pub mod wire;
 
 pub use check::{check, portcullis};
 pub use client::Connection;
 pub use gateway::Gateway;
-pub use origin::{Gate, Origin, Reply};
+pub use origin::{Gate, Origin, Received, Reply};

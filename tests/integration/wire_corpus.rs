@@ -1,0 +1,160 @@
+//! Every case of `tests/fixtures/wire`, in one piece and byte by byte, through one gateway: what the
+//! client gets, what the origin sees, and that nothing of one case is left for the next.
+
+use crate::support::eventually::within;
+use crate::support::wire::{self, Case};
+use crate::support::{Connection, Gateway, Origin, Received, Reply};
+use std::path::Path;
+use std::time::Duration;
+
+const YAML: &str = "workers: 1\n\
+    limits: { header_timeout: 3s, body_idle_timeout: 3s, idle_timeout: 60s, body: 1KiB }\n\
+    routes:\n  - { name: own, hosts: [app.test], path: /own, respond: { body: own } }\n  \
+    - { name: closed, hosts: [app.test], path: /admin, access: { deny: [0.0.0.0/0] }, upstream: [\"{ORIGIN}\"] }\n  \
+    - { name: app, hosts: [app.test, \"[::1]\", b.test], upstream: [\"{ORIGIN}\"] }\n";
+
+/// How long an answer or an end may take; the gateway's own deadlines are shorter.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a record may take to come out.
+const RECORD: Duration = Duration::from_secs(5);
+
+/// Set by the gateway on every request that goes upstream, as [`heads`] checks.
+const FORWARDING: [&str; 5] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id"];
+
+#[test]
+fn every_case_ends_as_it_must() {
+    let origin = Origin::script(|request| match request.target() {
+        "/switch" => Reply::Raw(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_vec(),
+        ),
+        _ => Reply::ok("hello"),
+    });
+    let gateway = Gateway::with_origin(YAML, &origin);
+    let cases = wire::cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wire"));
+    let only = std::env::var("WIRE_CASE").unwrap_or_default();
+    let mut failures = Vec::new();
+    for case in cases.iter().filter(|case| case.name.contains(&only)) {
+        for bytewise in [false, true] {
+            if bytewise && case.whole {
+                continue;
+            }
+            let way = if bytewise { "byte by byte" } else { "in one piece" };
+            if let Err(failure) = run(case, bytewise, &gateway, &origin) {
+                eprintln!("{} ({way}): {failure}", case.name);
+                failures.push(format!("{} ({way}): {failure}", case.name));
+            }
+        }
+    }
+    assert!(!only.is_empty() || cases.len() >= 120, "{} cases", cases.len());
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
+    let seen = origin.requests().len();
+    let recorded = gateway.access_records().len();
+    let mut connection = gateway.connect();
+    connection.set_read_timeout(PATIENCE);
+    if bytewise {
+        // The gateway may have answered and closed before the last byte.
+        let _ = case.bytes.iter().try_for_each(|byte| connection.try_send([*byte]));
+    } else {
+        let _ = connection.try_send(&case.bytes);
+    }
+    let outcome = answers(case, &mut connection);
+    drop(connection);
+    // Whatever is left on a connection to the origin would show in the next exchange.
+    let sentinel = gateway.get("app.test", "/sentinel");
+    if (sentinel.status, sentinel.text()) != (200, "hello") {
+        return Err(format!("the next request gets {sentinel:?}"));
+    }
+    let requests = origin.requests();
+    let (sentinel, requests) = requests[seen..].split_last().expect("the sentinel");
+    if sentinel.target() != "/sentinel" {
+        return Err(format!("the origin's last request is {}", sentinel.head));
+    }
+    outcome?;
+    let requests = match requests.split_last() {
+        Some((again, requests)) if again.target() == "/again" => requests,
+        _ => requests,
+    };
+    if !case.upstream.contains(&requests.len()) {
+        let lines: Vec<_> = requests.iter().map(Received::line).collect();
+        return Err(format!("{} requests upstream, not {:?}: {lines:?}", requests.len(), case.upstream));
+    }
+    heads(case, requests)?;
+    if let Some(reason) = &case.reason {
+        let has =
+            || gateway.access_records()[recorded..].iter().any(|record| record["rejection"] == **reason);
+        return within(RECORD, || has().then_some(())).ok_or(format!("no record with {reason}"));
+    }
+    Ok(())
+}
+
+/// The answers in order, and what becomes of the connection.
+fn answers(case: &Case, connection: &mut Connection) -> Result<(), String> {
+    let method = if case.bytes.starts_with(b"HEAD") { "HEAD" } else { "GET" };
+    for (index, wanted) in case.answers.iter().enumerate() {
+        let answer = connection.response_to(method).map_err(|error| format!("answer {index}: {error}"))?;
+        if !wanted.contains(&answer.status) {
+            return Err(format!("answer {index} is {} and not {wanted:?}", answer.status_line));
+        }
+    }
+    if case.open == Some(true) {
+        let again = connection.try_request("GET /again HTTP/1.1\r\nHost: app.test\r\n\r\n");
+        return match again {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            other => Err(format!("the connection does not go on: {other:?}")),
+        };
+    }
+    if case.open.is_none() {
+        return Ok(());
+    }
+    match connection.try_rest() {
+        Ok(rest) if rest.is_empty() => Ok(()),
+        Ok(rest) => Err(format!("more than was expected: {:?}", String::from_utf8_lossy(&rest))),
+        Err(error) => Err(format!("still open after {PATIENCE:?}: {error}")),
+    }
+}
+
+/// What the origin must see, whatever was sent; and to the byte where the case says it.
+fn heads(case: &Case, requests: &[Received]) -> Result<(), String> {
+    for request in requests {
+        let framing = request.all("content-length").len() + request.all("transfer-encoding").len();
+        let target = request.target();
+        let sound = framing <= 1
+            && (target.starts_with('/') || target == "*")
+            && request.all("host").len() == 1
+            && request.head.lines().count() == request.head.split("\r\n").count()
+            && request
+                .head
+                .bytes()
+                .all(|byte| byte >= b' ' || byte == b'\r' || byte == b'\n' || byte == b'\t')
+            && FORWARDING.iter().all(|name| request.all(name).len() == 1)
+            && request.header("x-forwarded-for") == Some("127.0.0.1");
+        if !sound {
+            return Err(format!("the origin saw {:?}", request.head));
+        }
+    }
+    if case.heads.is_empty() {
+        return Ok(());
+    }
+    let own = |line: &&str| {
+        let name = line.split(':').next().unwrap_or_default();
+        !FORWARDING.iter().any(|own| own.eq_ignore_ascii_case(name))
+    };
+    for (request, (head, body)) in requests.iter().zip(case.heads.iter().zip(&case.bodies)) {
+        let lines: Vec<&str> = request.head.split("\r\n").filter(own).collect();
+        if lines != *head {
+            return Err(format!("the origin saw {lines:?}, not {head:?}"));
+        }
+        if request.body != body.as_bytes() {
+            return Err(format!("the origin got {:?}, not {body:?}", String::from_utf8_lossy(&request.body)));
+        }
+    }
+    match requests.len() == case.heads.len() {
+        true => Ok(()),
+        false => Err(format!("{} heads are written down, {} came", case.heads.len(), requests.len())),
+    }
+}
