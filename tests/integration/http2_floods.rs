@@ -24,9 +24,15 @@ fn open(gateway: &Gateway) -> Frames {
     Frames::open_tls(gateway.address(), "app.test")
 }
 
+/// The connection ends for a flood. The reset that follows unread frames may overtake the word for it.
+fn ends_calmly(client: &mut Frames) {
+    let code = client.end();
+    assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
+}
+
 /// The gateway ended the connection for a flood, counted it, and goes on.
 fn ended_calmly(gateway: &Gateway, client: &mut Frames) {
-    assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM));
+    ends_calmly(client);
     gateway.wait_metric("portcullis_connections_refused_total", &[("reason", "http2_flood")], 1.0);
     until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
     assert_eq!(open(gateway).first_status(&get("app.test", "/own")), 200);
@@ -85,7 +91,7 @@ fn a_head_without_an_end_ends_the_connection() {
                 break;
             }
         }
-        assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM), "{} bytes", piece.len());
+        ends_calmly(&mut client);
     }
     gateway.wait_metric("portcullis_connections_refused_total", &[("reason", "http2_flood")], 3.0);
     assert!(origin.requests().is_empty());
@@ -205,7 +211,7 @@ fn a_head_above_the_limit_is_431_and_one_far_above_ends_the_connection() {
     let (first, rest) = bytes.split_at(16_000);
     client.send(frame(kind::HEADERS, END_STREAM, 1, first));
     let _ = client.try_send(frame(kind::CONTINUATION, END_HEADERS, 1, rest));
-    assert!(matches!(client.end(), Some(ENHANCE_YOUR_CALM | COMPRESSION_ERROR)));
+    assert!(matches!(client.end(), Some(ENHANCE_YOUR_CALM | COMPRESSION_ERROR) | None));
     assert!(origin.requests().is_empty());
 }
 
@@ -246,7 +252,7 @@ fn refused_streams_are_recorded_and_too_many_end_the_connection() {
     for number in 0..200 {
         let _ = client.try_send(headers(number * 2 + 1, END_STREAM, &elsewhere));
     }
-    assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM));
+    ends_calmly(&mut client);
     let record = gateway.wait_record(|record| record["protocol"] == "HTTP/2" && record["status"] == 400);
     assert_eq!(
         (record["rejection"].as_str(), record["tls"].is_string()),
