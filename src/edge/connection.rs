@@ -149,6 +149,12 @@ impl Connection {
         self.consumed.store(after, Relaxed);
     }
 
+    /// Whether some of the `handed` bytes the stream gave belong to no request yet, for certain.
+    pub fn has_surplus(&self, handed: u64) -> bool {
+        let consumed = self.consumed.load(Relaxed);
+        consumed != UNKNOWN && consumed != handed
+    }
+
     /// Whether requests account for all of the `handed` bytes the stream gave.
     pub fn has_consumed(&self, handed: u64) -> bool {
         self.consumed.load(Relaxed) == handed

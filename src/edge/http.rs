@@ -41,9 +41,9 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
     let _kept = ForgetKept(Arc::clone(&connection));
     let mut settings = None;
     loop {
-        let idle = snapshots.load().limits.idle_timeout;
+        let limits = snapshots.load().limits;
         if !stream.may_hold_next() {
-            match wait.next_byte(stream.socket_mut(), idle).await {
+            match wait.next_byte(stream.socket_mut(), limits.idle_timeout).await {
                 Waited::Spoken(_) => {}
                 Waited::Closed => return,
                 Waited::Silent | Waited::Leaving => return stream.shutdown().await,
@@ -52,7 +52,7 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
         let mut session = ServerSession::new_http1(stream);
         match settings.take() {
             Some(settings) => HttpPersistentSettings::apply_to_session(settings, &mut session),
-            None => session.set_keepalive(Some(idle.as_secs().max(1))),
+            None => session.set_keepalive(Some(limits.head_read_seconds())),
         }
         match app.process_new_http(session, shutdown).await {
             Some(reused) => {

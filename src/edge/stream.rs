@@ -263,7 +263,7 @@ impl AsyncRead for EdgeStream {
         } else if this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
         }
-        match this.deadline.check(&this.connection, count, cx) {
+        match this.deadline.check(&this.connection, count, this.handed, cx) {
             None => read.map(Ok),
             Some(Expired::Head) => {
                 let waited = this.deadline.header_timeout();

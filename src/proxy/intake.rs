@@ -43,7 +43,7 @@ fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     if heads >= limits.requests_per_connection {
         session.set_keepalive(None);
     } else if session.get_keepalive().is_some() {
-        session.set_keepalive(Some(limits.idle_timeout.as_secs().max(1)));
+        session.set_keepalive(Some(limits.head_read_seconds()));
     }
     session.set_pipelining_enabled(true);
     let body: Duration = limits.body_idle_timeout;

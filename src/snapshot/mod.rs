@@ -119,6 +119,15 @@ pub struct Paths {
     pub encoded_slash: EncodedSlash,
 }
 
+impl Limits {
+    /// Seconds the engine may wait for one read of a head. Only for connections that may already hold
+    /// bytes of it does it wait for the first one; the deadline of the whole head is the door's, which
+    /// also says so to the client and to the log, and must come first.
+    pub fn head_read_seconds(&self) -> u64 {
+        self.idle_timeout.max(self.header_timeout).as_secs() + 1
+    }
+}
+
 impl Snapshot {
     /// Idle upstream connections one worker keeps, over all pools.
     pub fn upstream_keepalive(&self) -> usize {

@@ -91,6 +91,22 @@ fn a_slow_header_is_cut_at_a_total_deadline() {
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 1.0);
 }
 
+/// Pausing inside a head is not being idle: the client is told, whatever the idle timeout is.
+#[test]
+fn a_head_that_pauses_longer_than_the_idle_timeout_is_told_so() {
+    let gateway = with_limits("{ header_timeout: 2s, idle_timeout: 1s }");
+    let mut connection = gateway.connect();
+    for begun in ["GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHo"] {
+        connection.send(begun);
+        if begun.contains("\r\n\r\n") {
+            assert_eq!(connection.response().status, 200);
+        }
+        assert_eq!(connection.response().status, 408, "{begun:?}");
+        connection = gateway.connect();
+    }
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 2.0);
+}
+
 #[test]
 fn a_slow_tls_handshake_is_cut_too() {
     let gateway = with_limits("{ header_timeout: 400ms }");
