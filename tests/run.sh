@@ -141,5 +141,6 @@ printf '== tests (%s s so far)\n' "$((SECONDS - started))"
 if command -v cargo-nextest >/dev/null; then
     cargo nextest run --all-targets --locked --no-fail-fast
 else
-    cargo test --all-targets --locked --no-fail-fast
+    cargo test --benches --locked --quiet
+    cargo test --lib --bins --tests --locked --no-fail-fast
 fi
