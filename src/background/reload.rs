@@ -8,7 +8,7 @@
 use super::readiness::{Readiness, ReloadFailure, ReloadOutcome};
 use super::signals::Signals;
 use super::{fixed, gauges};
-use crate::config::{AccessLogOutput, Problems};
+use crate::config::Problems;
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
@@ -123,11 +123,11 @@ impl Reloader {
 
     /// The last step that can fail, and so the last before the publish.
     fn switch_access_log(&self, current: &Snapshot, next: &Snapshot, problems: &mut Problems) {
-        let output = access_log_output(next);
-        if output == access_log_output(current) {
+        let output = next.access_log.output();
+        if output == current.access_log.output() {
             return;
         }
-        if let Err(error) = self.log_writer.set_output(&output) {
+        if let Err(error) = self.log_writer.set_output(output) {
             problems.push(next.source.problem("access_log.output", format!("cannot be opened: {error}")));
         }
     }
@@ -161,14 +161,6 @@ impl BackgroundService for Reloader {
     }
 }
 
-/// Where the access records of a configuration go, with the path of a file made real.
-pub fn access_log_output(snapshot: &Snapshot) -> AccessLogOutput {
-    match &snapshot.config.access_log.output {
-        AccessLogOutput::File(path) => AccessLogOutput::File(snapshot.source.resolve(path)),
-        other => other.clone(),
-    }
-}
-
 async fn asked_to_end(shutdown: &mut ShutdownWatch) {
     // A sender that is gone means the same.
     let _ = shutdown.wait_for(|ending| *ending).await;
@@ -196,6 +188,7 @@ fn notify(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AccessLogOutput;
     use crate::telemetry::metrics::Metrics;
     use crate::tls::tickets::TicketKeys;
     use std::fs;
