@@ -2,6 +2,7 @@
 
 use super::context::Exchange;
 use super::decide::{Verdict, fixed};
+use super::intake::declared_length;
 use crate::snapshot::{FixedResponse, Rejection};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
@@ -19,7 +20,7 @@ const DRAIN_LIMIT: u64 = 64 * 1024;
 /// How long, and for how much, a client that is still sending is listened to before its
 /// connection is closed. A connection that could be kept is not waited for any longer.
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_LIMIT: usize = 8 * 1024 * 1024;
+const LINGER_LIMIT: u64 = 8 * 1024 * 1024;
 
 /// Gives the answer a verdict calls for. `Ok(false)`: the request is to be forwarded.
 ///
@@ -113,9 +114,7 @@ fn rest_of_body(session: &mut ServerSession) -> Rest {
     if session.is_body_done() || session.req_header().headers.contains_key(header::EXPECT) {
         return Rest::None;
     }
-    let length = session.req_header().headers.get(header::CONTENT_LENGTH);
-    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > DRAIN_LIMIT) {
+    if declared_length(session.req_header()) > DRAIN_LIMIT {
         return Rest::Linger;
     }
     session.set_close_on_response_before_downstream_finish(false);
@@ -125,32 +124,25 @@ fn rest_of_body(session: &mut ServerSession) -> Rest {
 /// Listens on after an answer that closes the connection. A socket closed with unread bytes is
 /// reset, and the reset may overtake the answer on its way to a client that is still sending.
 pub async fn linger(session: &mut ServerSession) {
-    let listen = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = session.read_request_body().await {
-            read += chunk.len();
-            if read > LINGER_LIMIT {
-                return;
-            }
-        }
-    };
     // Whatever comes of it, the connection closes now.
-    let _ = timeout(LINGER, listen).await;
+    let _ = timeout(LINGER, read_and_drop(session, LINGER_LIMIT)).await;
 }
 
 /// The rest gets a time of its own, because the engine's is for each read, and HTTP/2 has none.
 async fn drain(session: &mut ServerSession, limit: Duration) {
-    let rest = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = session.read_request_body().await {
-            read += chunk.len() as u64;
-            if read > DRAIN_LIMIT {
-                return false;
-            }
-        }
-        true
-    };
-    if timeout(limit, rest).await != Ok(true) {
+    if timeout(limit, read_and_drop(session, DRAIN_LIMIT)).await != Ok(true) {
         session.set_keepalive(None);
     }
+}
+
+/// Whether the request body ended, or broke off, before more than `limit` bytes of it had come.
+async fn read_and_drop(session: &mut ServerSession, limit: u64) -> bool {
+    let mut read = 0;
+    while let Ok(Some(chunk)) = session.read_request_body().await {
+        read += chunk.len() as u64;
+        if read > limit {
+            return false;
+        }
+    }
+    true
 }

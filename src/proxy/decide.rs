@@ -2,6 +2,7 @@
 //! upgrade requests included.
 
 use super::context::Exchange;
+use super::intake::declared_length;
 use crate::access::policy::{AccessPolicy, Decision};
 use crate::config::OnDeny;
 use crate::routing::{ClientCertificateView, RequestView};
@@ -80,11 +81,6 @@ fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) ->
         Target::Respond(_) => Verdict::Respond(Arc::clone(route)),
         Target::Redirect(to) => redirect(to, head, exchange),
     }
-}
-
-fn declared_length(head: &RequestHeader) -> u64 {
-    let length = head.headers.get(http::header::CONTENT_LENGTH);
-    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
 fn identify_client(head: &RequestHeader, exchange: &mut Exchange) {

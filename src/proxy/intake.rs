@@ -72,6 +72,12 @@ fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejectio
     if block > limits.headers { Err(Rejection::HeadersTooLarge) } else { Ok(()) }
 }
 
+/// The length a request's body is announced with, 0 when none is.
+pub fn declared_length(head: &RequestHeader) -> u64 {
+    let length = head.headers.get(header::CONTENT_LENGTH);
+    length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
 fn check_method(session: &mut ServerSession) -> Result<(), Rejection> {
     match session.req_header().method {
         // RFC 9110 section 9.3.8: it shows a client headers it must not see.
