@@ -26,9 +26,4 @@ impl Split {
     pub fn pick(&self) -> &Arc<Pool> {
         &self.pools[self.balancer.next()]
     }
-
-    /// All of them, in file order.
-    pub fn pools(&self) -> &[Arc<Pool>] {
-        &self.pools
-    }
 }
