@@ -69,8 +69,9 @@ fn every_file_keeps_every_rule() {
         ("at most 60 lines a function", function_size),
         ("every file starts with `//!`", module_doc),
         ("no catch-all names", names),
-        ("ArcSwap only in src/snapshot/store.rs", |file| {
-            only_in(file, "ArcSwap", &["src/snapshot/store.rs"])
+        // A pool's endpoints may change between two reloads, with the addresses of a name.
+        ("ArcSwap only in src/snapshot/store.rs and src/upstream/pool.rs", |file| {
+            only_in(file, "ArcSwap", &["src/snapshot/store.rs", "src/upstream/pool.rs"])
         }),
         ("Deserialize only in src/config/", |file| only_in(file, "Deserialize", &["src/config/"])),
         ("serde_yaml reads only in src/config/load.rs", |file| {

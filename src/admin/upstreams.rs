@@ -3,6 +3,7 @@
 use super::AdminState;
 use crate::config::BalanceConfig;
 use crate::upstream::endpoint::Endpoint;
+use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
 use axum::Json;
 use axum::extract::State;
@@ -32,7 +33,7 @@ struct UpstreamView {
 struct EndpointView {
     address: SocketAddr,
     weight: u32,
-    /// Always true until endpoints are checked.
+    /// Whether it gets requests.
     up: bool,
 }
 
@@ -51,13 +52,17 @@ impl From<&Pool> for UpstreamView {
             balance: config.balance,
             keepalive: config.keepalive,
             tls: config.tls.is_some(),
-            endpoints: pool.endpoints().iter().map(EndpointView::from).collect(),
+            endpoints: pool.endpoints().iter().map(|endpoint| EndpointView::from(&**endpoint)).collect(),
         }
     }
 }
 
 impl From<&Endpoint> for EndpointView {
     fn from(endpoint: &Endpoint) -> Self {
-        EndpointView { address: endpoint.address, weight: endpoint.weight, up: true }
+        EndpointView {
+            address: endpoint.address,
+            weight: endpoint.weight,
+            up: endpoint.state.available(Moment::now()),
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
+use crate::upstream::moment::Moment;
 
 /// Makes the metrics say what `serving` is. Series of routes, upstreams, endpoints and listeners
 /// that only `previous` had disappear; counters of kept ones go on.
@@ -37,7 +38,7 @@ fn publish_endpoints(serving: &Snapshot, previous: Option<&Snapshot>) {
             }
         }
         for endpoint in pool.endpoints() {
-            pool.metrics().endpoint_up(&endpoint.label, true);
+            pool.metrics().endpoint_up(&endpoint.label, endpoint.state.available(Moment::now()));
         }
     }
 }

@@ -4,7 +4,9 @@ use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{ClientCertificate, Rejection, Route, Snapshot};
+use crate::upstream::endpoint::Endpoint;
 use crate::upstream::pool::Pool;
+use crate::upstream::state::InFlight;
 use http::header;
 use pingora_core::protocols::http::ServerSession;
 use prometheus::IntGauge;
@@ -51,10 +53,10 @@ pub struct Exchange {
 pub struct Attempts {
     /// The pool it goes to.
     pub pool: Option<Arc<Pool>>,
-    /// Index of the endpoint tried last.
-    pub endpoint: Option<usize>,
+    /// The endpoint tried last.
+    pub endpoint: Option<Arc<Endpoint>>,
     /// Endpoints that must not be tried again.
-    pub failed: Vec<usize>,
+    pub failed: Vec<Arc<Endpoint>>,
     /// How many were made.
     pub count: u32,
     /// When the last one began.
@@ -73,7 +75,7 @@ pub struct Attempts {
     pub watch: Option<Arc<Watch>>,
     /// Its connection was shut because somebody was late.
     pub late: Option<Late>,
-    in_flight: Option<Counted>,
+    in_flight: Option<(Counted, InFlight)>,
 }
 
 /// Counts in a gauge for as long as it lives, panics included.
@@ -135,8 +137,8 @@ impl Exchange {
 
 impl Attempts {
     /// Begins an attempt on an endpoint of `pool`.
-    pub fn begin(&mut self, pool: Arc<Pool>, endpoint: usize) {
-        self.in_flight = Some(Counted::new(pool.metrics().in_flight()));
+    pub fn begin(&mut self, pool: Arc<Pool>, endpoint: Arc<Endpoint>) {
+        self.in_flight = Some((Counted::new(pool.metrics().in_flight()), endpoint.state.enter()));
         self.pool = Some(pool);
         self.endpoint = Some(endpoint);
         self.count += 1;

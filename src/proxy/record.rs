@@ -41,7 +41,7 @@ pub fn write(
     let mut request_id = std::mem::take(&mut exchange.request_id);
     let connection = exchange.connection.as_deref();
     let pool = exchange.attempt.pool.as_deref();
-    let endpoint = pool.zip(exchange.attempt.endpoint).and_then(|(pool, index)| pool.endpoints().get(index));
+    let endpoint = exchange.attempt.endpoint.as_deref();
     let record = AccessRecord {
         time: exchange.time,
         request_id: request_id.as_str(),

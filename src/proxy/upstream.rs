@@ -30,10 +30,7 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
         return refuse(exchange, Rejection::Internal);
     };
     let pool = exchange.attempt.pool.clone().unwrap_or_else(|| Arc::clone(split.pick()));
-    let Some(index) = pool.pick(&exchange.attempt.failed) else {
-        return refuse(exchange, Rejection::NoEndpoint);
-    };
-    let Some(endpoint) = pool.endpoints().get(index) else {
+    let Some(endpoint) = pool.pick(&exchange.attempt.failed) else {
         return refuse(exchange, Rejection::NoEndpoint);
     };
     let mut peer = endpoint.peer(&route.timeouts);
@@ -46,7 +43,7 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
     peer.options.read_timeout = last_resort(&route.timeouts, exchange);
     // What was read of the body before goes up once more.
     exchange.body_bytes = 0;
-    exchange.attempt.begin(pool, index);
+    exchange.attempt.begin(pool, endpoint);
     Ok(peer)
 }
 
@@ -78,7 +75,7 @@ fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result<T> {
 pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
     let attempt = &mut exchange.attempt;
     attempt.end(StatusCode::BAD_GATEWAY.as_u16());
-    attempt.failed.extend(attempt.endpoint);
+    attempt.failed.extend(attempt.endpoint.clone());
     let another = attempt.pool.as_ref().is_some_and(|pool| pool.pick(&attempt.failed).is_some());
     let retry = another && attempt.count < CONNECT_ATTEMPTS;
     if retry && let Some(pool) = &attempt.pool {

@@ -1,7 +1,10 @@
 //! One address of an upstream.
 //!
-//! Holds what is fixed when it is compiled; who is chosen is [`super::balance`]'s business.
+//! Holds what is fixed when it is compiled, and its [`EndpointState`], which is not; who is chosen is
+//! [`super::balance`]'s business.
 
+use super::moment::Moment;
+use super::state::{EndpointState, EndpointStates};
 use super::transport::Transport;
 use crate::config::EndpointConfig;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -17,19 +20,34 @@ pub struct Endpoint {
     pub weight: u32,
     /// The address as metric label and log field.
     pub label: Arc<str>,
+    /// How it is doing; shared with whoever else this upstream has at this address.
+    pub state: Arc<EndpointState>,
     /// What [`Endpoint::peer`] clones.
     pub(super) template: HttpPeer,
 }
 
 impl Endpoint {
     /// Compiles one endpoint of an upstream with this transport. `keep` = whether idle connections are
-    /// kept for reuse.
-    pub fn new(config: &EndpointConfig, transport: &Transport, keep: bool) -> Endpoint {
+    /// kept for reuse; `since` = since when it gets requests, if it is new.
+    pub fn new(
+        config: &EndpointConfig,
+        transport: &Transport,
+        keep: bool,
+        states: &EndpointStates,
+        since: Moment,
+    ) -> Endpoint {
+        let label = config.address.to_string().into();
         Endpoint {
             address: config.address,
             weight: config.weight,
-            label: config.address.to_string().into(),
+            state: states.of(&label, since),
+            label,
             template: super::peer::template(config.address, transport, keep),
         }
+    }
+
+    /// Whether both are one endpoint, under whatever settings.
+    pub fn is(&self, other: &Endpoint) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
     }
 }

@@ -81,6 +81,8 @@ mod tests {
     use super::*;
     use crate::config::{EndpointConfig, Problems, UpstreamTlsConfig};
     use crate::upstream::fixtures::{Authority, Folder, tls, tls_origin};
+    use crate::upstream::moment::Moment;
+    use crate::upstream::state::EndpointStates;
     use pingora_core::connectors::TransportConnector;
     use pingora_core::upstreams::peer::Peer;
 
@@ -92,13 +94,14 @@ mod tests {
 
     fn plain(keep: bool) -> Endpoint {
         let config = EndpointConfig { address: ([127, 0, 0, 1], 9000).into(), weight: 1 };
-        Endpoint::new(&config, &Transport::default(), keep)
+        Endpoint::new(&config, &Transport::default(), keep, &EndpointStates::default(), Moment::ZERO)
     }
 
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
         let mut problems = Problems::default();
         let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
-        Endpoint::new(&EndpointConfig { address, weight: 1 }, &transport.unwrap(), true)
+        let config = EndpointConfig { address, weight: 1 };
+        Endpoint::new(&config, &transport.unwrap(), true, &EndpointStates::default(), Moment::ZERO)
     }
 
     #[test]

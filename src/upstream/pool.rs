@@ -1,23 +1,28 @@
-//! One upstream, compiled: its endpoints and whose turn it is.
+//! One upstream, compiled: its settings, and the endpoints it has now.
 //!
 //! A pool outlives the snapshot that made it as long as its configuration and the files it names stay
-//! the same, so that a reload keeps its state. Knows nothing of routes.
+//! the same. When they change, another pool takes its place, and the states of endpoints that stay go
+//! over to it. Endpoints may also change between reloads, when a name resolves to others: that is one
+//! atomic swap of [`Members`]. Knows nothing of routes.
 
-use super::balance::Balancer;
 use super::endpoint::Endpoint;
+use super::members::Members;
+use super::moment::Moment;
+use super::state::EndpointStates;
 use super::transport::Transport;
-use crate::config::{Problems, Source, UpstreamConfig};
+use crate::config::{EndpointConfig, Problems, Source, UpstreamConfig};
 use crate::telemetry::metrics::UpstreamMetrics;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 
 /// One upstream.
 pub struct Pool {
     name: String,
     config: UpstreamConfig,
-    /// Covers the contents of the files the configuration names.
-    group_key: u64,
-    endpoints: Box<[Endpoint]>,
-    balancer: Balancer,
+    transport: Transport,
+    members: ArcSwap<Members>,
+    /// One for all pools that follow each other under this name.
+    states: Arc<EndpointStates>,
     metrics: Arc<UpstreamMetrics>,
 }
 
@@ -34,32 +39,34 @@ impl Pool {
         problems: &mut Problems,
     ) -> Option<Arc<Pool>> {
         let transport = Transport::compile(config.tls.as_ref(), source, path, problems);
-        let weights: Vec<u32> = config.endpoints.iter().map(|endpoint| endpoint.weight).collect();
-        let balancer = Balancer::new(config.balance, &weights);
-        if balancer.is_none() {
-            let reason = match weights.is_empty() {
+        if config.endpoints.iter().all(|endpoint| endpoint.weight == 0) {
+            let reason = match config.endpoints.is_empty() {
                 true => "at least one endpoint is needed",
                 false => "at least one endpoint needs a weight above 0",
             };
             problems.push(source.problem(path, reason));
+            return None;
         }
-        let (transport, balancer) = (transport?, balancer?);
-        let group_key = transport.group_key;
+        let transport = transport?;
+        let previous =
+            previous.filter(|previous| previous.name == name && Arc::ptr_eq(&previous.metrics, metrics));
         if let Some(previous) = previous
-            && previous.name == name
             && previous.config == *config
-            && previous.group_key == group_key
-            && Arc::ptr_eq(&previous.metrics, metrics)
+            // Covers the contents of the files the configuration names.
+            && previous.transport.group_key == transport.group_key
         {
             return Some(Arc::clone(previous));
         }
-        let endpoint = |endpoint| Endpoint::new(endpoint, &transport, config.keepalive > 0);
+        let states = previous.map(|previous| Arc::clone(&previous.states)).unwrap_or_default();
+        // What is there from the start has nobody to leave the work to meanwhile.
+        let since = previous.map_or(Moment::ZERO, |_| Moment::now());
+        let endpoints = compile_endpoints(&config.endpoints, config, &transport, &states, since);
         Some(Arc::new(Pool {
             name: name.to_owned(),
+            members: ArcSwap::from_pointee(Members::new(config.balance, endpoints)),
             config: config.clone(),
-            group_key,
-            endpoints: config.endpoints.iter().map(endpoint).collect(),
-            balancer,
+            transport,
+            states,
             metrics: Arc::clone(metrics),
         }))
     }
@@ -74,9 +81,9 @@ impl Pool {
         &self.metrics
     }
 
-    /// Its endpoints, in file order.
-    pub fn endpoints(&self) -> &[Endpoint] {
-        &self.endpoints
+    /// The endpoints it has now, in file order.
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.members.load().endpoints().to_vec()
     }
 
     /// What the operator wrote.
@@ -84,11 +91,33 @@ impl Pool {
         &self.config
     }
 
-    /// Chooses an endpoint for an attempt, by index; `avoid` holds those the request tried already.
-    /// `None` when none is left. Neither locks nor allocates.
-    pub fn pick(&self, avoid: &[usize]) -> Option<usize> {
-        self.balancer.pick(avoid)
+    /// Makes these its endpoints from now on; those it has already keep their states. Requests that have
+    /// picked another one stay with it.
+    pub fn replace(&self, endpoints: &[EndpointConfig]) {
+        let since = match self.members.load().endpoints() {
+            [] => Moment::ZERO,
+            _ => Moment::now(),
+        };
+        let endpoints = compile_endpoints(endpoints, &self.config, &self.transport, &self.states, since);
+        self.members.store(Arc::new(Members::new(self.config.balance, endpoints)));
     }
+
+    /// Chooses an endpoint for an attempt; `avoid` holds those the request tried already. `None` when
+    /// none is left. Neither locks nor allocates.
+    pub fn pick(&self, avoid: &[Arc<Endpoint>]) -> Option<Arc<Endpoint>> {
+        self.members.load().pick(avoid).cloned()
+    }
+}
+
+fn compile_endpoints(
+    endpoints: &[EndpointConfig],
+    config: &UpstreamConfig,
+    transport: &Transport,
+    states: &EndpointStates,
+    since: Moment,
+) -> Vec<Arc<Endpoint>> {
+    let endpoint = |endpoint| Endpoint::new(endpoint, transport, config.keepalive > 0, states, since);
+    endpoints.iter().map(endpoint).map(Arc::new).collect()
 }
 
 impl std::fmt::Debug for Pool {
@@ -103,6 +132,7 @@ mod tests {
     use crate::config::{BalanceConfig, EndpointConfig, UpstreamProxyProtocol, UpstreamTlsConfig};
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::fixtures::{Authority, Folder, tls};
+    use crate::upstream::state::Mode;
 
     struct Room {
         folder: Folder,
@@ -150,6 +180,34 @@ mod tests {
     }
 
     #[test]
+    fn states_go_over_to_the_next_pool_by_address() {
+        let room = Room::new();
+        let first = room.compile(&config(&[1, 1]), None).unwrap();
+        let kept = first.endpoints().remove(0);
+        kept.state.set_mode(Mode::Drained);
+        let second = room.compile(&config(&[5, 1, 1]), Some(&first)).unwrap();
+        let endpoints = second.endpoints();
+        assert!(endpoints[0].is(&kept) && endpoints[0].weight == 5);
+        assert_eq!(endpoints[1].state.up_since(), Moment::ZERO);
+        assert!(endpoints[2].state.up_since() > Moment::ZERO, "the new one starts slowly");
+        assert!((0..10).all(|_| !second.pick(&[]).unwrap().is(&kept)), "it is drained still");
+    }
+
+    #[test]
+    fn endpoints_are_replaced_while_those_picked_stay_usable() {
+        let room = Room::new();
+        let pool = room.compile(&config(&[1, 1]), None).unwrap();
+        let (old, replacement) = (pool.endpoints(), config(&[1, 1, 1]).endpoints);
+        pool.replace(&replacement[1..]);
+        let new = pool.endpoints();
+        assert!(new[0].is(&old[1]) && !new.iter().any(|endpoint| endpoint.is(&old[0])));
+        assert!(pool.pick(&[Arc::clone(&old[0]), Arc::clone(&old[1])]).unwrap().is(&new[1]));
+        assert_eq!(&*old[0].label, "127.0.0.1:9000");
+        pool.replace(&[]);
+        assert!(pool.pick(&[]).is_none());
+    }
+
+    #[test]
     fn a_changed_file_makes_another_pool_though_the_configuration_is_the_same() {
         let room = Room::new();
         let ca = Some(room.folder.write("ca.pem", &Authority::new().cert_pem()));
@@ -167,7 +225,7 @@ mod tests {
         let pool = room.compile(&config(&[1, 1, 1]), None).unwrap();
         let mut tried = Vec::new();
         while let Some(next) = pool.pick(&tried) {
-            assert!(!tried.contains(&next));
+            assert!(!tried.iter().any(|tried| tried.is(&next)));
             tried.push(next);
         }
         assert_eq!(tried.len(), 3);

@@ -1,0 +1,235 @@
+//! How is an endpoint doing? What changes while it serves: one [`EndpointState`] per upstream and address.
+//!
+//! It lives as long as somebody holds it: through reloads that keep the address, whatever else they
+//! change of the upstream, and through changes of what a name resolves to. [`EndpointStates`] finds it
+//! again. Everything is atomic; only the search takes a lock, never on the request path. Decides nothing:
+//! active checks write `health`, passive ejection `ejected_until`, operators `mode`.
+
+use super::moment::Moment;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What active checks say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Health {
+    /// Nobody checks: it is taken to work.
+    Unchecked,
+    /// Checks are configured and none has ended yet: no requests, even when all others are out.
+    Pending,
+    /// The checks are good.
+    Up,
+    /// The checks are bad.
+    Down,
+}
+
+/// What the operator says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// It may get requests.
+    Enabled,
+    /// It gets no new ones, even when all others are out.
+    Drained,
+}
+
+/// What changes of one endpoint. It has cache lines of its own: every worker writes it.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct EndpointState {
+    in_flight: AtomicU32,
+    health: AtomicU8,
+    mode: AtomicU8,
+    ejected_until: AtomicU64,
+    up_since: AtomicU64,
+}
+
+impl EndpointState {
+    fn new(up_since: Moment) -> EndpointState {
+        EndpointState {
+            in_flight: AtomicU32::new(0),
+            health: AtomicU8::new(Health::Unchecked as u8),
+            mode: AtomicU8::new(Mode::Enabled as u8),
+            ejected_until: AtomicU64::new(0),
+            up_since: AtomicU64::new(up_since.0),
+        }
+    }
+
+    /// Whether it should get requests: enabled, not ejected, its checks good or absent.
+    pub fn available(&self, now: Moment) -> bool {
+        self.mode() == Mode::Enabled
+            && matches!(self.health(), Health::Unchecked | Health::Up)
+            && !self.ejected(now)
+    }
+
+    /// What active checks said last.
+    pub fn health(&self) -> Health {
+        match self.health.load(Ordering::Relaxed) {
+            0 => Health::Unchecked,
+            1 => Health::Pending,
+            2 => Health::Up,
+            _ => Health::Down,
+        }
+    }
+
+    /// Sets what active checks say. Gives back what they said before.
+    pub fn set_health(&self, health: Health) -> Health {
+        let before = self.health();
+        if matches!(before, Health::Pending | Health::Down) && health == Health::Up {
+            self.came_up(Moment::now());
+        }
+        self.health.store(health as u8, Ordering::Relaxed);
+        before
+    }
+
+    /// What the operator said last.
+    pub fn mode(&self) -> Mode {
+        match self.mode.load(Ordering::Relaxed) {
+            0 => Mode::Enabled,
+            _ => Mode::Drained,
+        }
+    }
+
+    /// Sets what the operator says. Gives back what was said before.
+    pub fn set_mode(&self, mode: Mode) -> Mode {
+        let before = self.mode();
+        if before == Mode::Drained && mode == Mode::Enabled {
+            self.came_up(Moment::now());
+        }
+        self.mode.store(mode as u8, Ordering::Relaxed);
+        before
+    }
+
+    /// Whether it is out because its answers were bad.
+    pub fn ejected(&self, now: Moment) -> bool {
+        now < self.ejected_until()
+    }
+
+    /// Until when it is, or was, out; [`Moment::ZERO`] when it never was.
+    pub fn ejected_until(&self) -> Moment {
+        Moment(self.ejected_until.load(Ordering::Relaxed))
+    }
+
+    /// Takes it out until then, from when on it starts slowly.
+    pub fn eject_until(&self, until: Moment) {
+        self.came_up(until);
+        self.ejected_until.store(until.0, Ordering::Relaxed);
+    }
+
+    /// Since when it gets requests, for a slow start; [`Moment::ZERO`] for what was there at the start.
+    pub fn up_since(&self) -> Moment {
+        Moment(self.up_since.load(Ordering::Relaxed))
+    }
+
+    fn came_up(&self, at: Moment) {
+        self.up_since.fetch_max(at.0, Ordering::Relaxed);
+    }
+
+    /// Requests it is working on.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request as in flight for as long as the guard lives.
+    pub fn enter(self: &Arc<Self>) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(Arc::clone(self))
+    }
+}
+
+/// A request an endpoint is working on.
+#[derive(Debug)]
+pub struct InFlight(Arc<EndpointState>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Finds the states of one upstream's endpoints by address, for as long as somebody holds them.
+#[derive(Debug, Default)]
+pub struct EndpointStates {
+    by_label: Mutex<HashMap<Arc<str>, Weak<EndpointState>>>,
+}
+
+impl EndpointStates {
+    /// The state of the endpoint with this label; a new one when nobody holds it. `since` is since when a
+    /// new one gets requests.
+    pub fn of(&self, label: &Arc<str>, since: Moment) -> Arc<EndpointState> {
+        let mut by_label = self.by_label.lock();
+        if let Some(state) = by_label.get(label).and_then(Weak::upgrade) {
+            return state;
+        }
+        by_label.retain(|_, state| state.strong_count() > 0);
+        let state = Arc::new(EndpointState::new(since));
+        by_label.insert(Arc::clone(label), Arc::downgrade(&state));
+        state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn state() -> Arc<EndpointState> {
+        EndpointStates::default().of(&"127.0.0.1:9000".into(), Moment::ZERO)
+    }
+
+    #[test]
+    fn it_is_available_unless_checks_operator_or_ejection_object() {
+        let (state, now) = (state(), Moment::now());
+        assert!(state.available(now));
+        for (health, available) in
+            [(Health::Pending, false), (Health::Down, false), (Health::Up, true), (Health::Unchecked, true)]
+        {
+            state.set_health(health);
+            assert_eq!((state.health(), state.available(now)), (health, available));
+        }
+        assert_eq!(state.set_mode(Mode::Drained), Mode::Enabled);
+        assert!(!state.available(now));
+        assert_eq!(state.set_mode(Mode::Enabled), Mode::Drained);
+        let until = now.plus(Duration::from_secs(1));
+        state.eject_until(until);
+        assert!(!state.available(now) && state.available(until));
+    }
+
+    #[test]
+    fn its_start_is_when_it_last_came_back() {
+        let state = state();
+        assert_eq!(state.up_since(), Moment::ZERO);
+        state.set_health(Health::Up);
+        assert_eq!(state.up_since(), Moment::ZERO, "it was not out");
+        state.set_health(Health::Down);
+        state.set_health(Health::Up);
+        let came_up = state.up_since();
+        assert!(came_up > Moment::ZERO);
+        let until = came_up.plus(Duration::from_secs(30));
+        state.eject_until(until);
+        assert_eq!(state.up_since(), until);
+    }
+
+    #[test]
+    fn requests_are_counted_while_their_guards_live() {
+        let state = state();
+        let guards = [state.enter(), state.enter()];
+        assert_eq!(state.in_flight(), 2);
+        drop(guards);
+        assert_eq!(state.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_state_is_found_again_while_somebody_holds_it() {
+        let states = EndpointStates::default();
+        let (one, other) = ("127.0.0.1:9000".into(), "127.0.0.1:9001".into());
+        let first = states.of(&one, Moment::ZERO);
+        assert!(Arc::ptr_eq(&first, &states.of(&one, Moment::now())));
+        assert!(!Arc::ptr_eq(&first, &states.of(&other, Moment::ZERO)));
+        first.set_mode(Mode::Drained);
+        drop(first);
+        assert_eq!(states.of(&one, Moment::ZERO).mode(), Mode::Enabled);
+    }
+}
