@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn every_form_of_an_upstream_is_told_in_one_line() {
-        let endpoint = |port, weight| EndpointConfig { address: ([10, 0, 0, 1], port).into(), weight };
+        let endpoint =
+            |port, weight| EndpointConfig { weight, ..EndpointConfig::at(([10, 0, 0, 1], port).into()) };
         let inline = UpstreamTargetConfig::Inline(vec![endpoint(1, 1), endpoint(2, 3)]);
         assert_eq!(upstream_detail(&inline), "10.0.0.1:1, 10.0.0.1:2 (3)");
         let split = UpstreamTargetConfig::Split(vec![("app".to_owned(), 90), ("next".to_owned(), 10)]);

@@ -49,7 +49,7 @@ impl From<&Pool> for UpstreamView {
         let config = pool.config();
         UpstreamView {
             name: pool.name().to_owned(),
-            balance: config.balance,
+            balance: config.balance.clone(),
             keepalive: config.keepalive,
             tls: config.tls.is_some(),
             endpoints: pool.endpoints().iter().map(|endpoint| EndpointView::from(&**endpoint)).collect(),

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod address;
+mod balance;
 mod cidr;
 mod defaults;
 mod each;
@@ -32,6 +33,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
+pub use balance::{BalanceConfig, HashBy};
 pub use error::{Problem, Problems, ValueError};
 pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
@@ -43,7 +45,7 @@ pub use source::Source;
 pub use telemetry::{AccessLogConfig, AccessLogFormat, AccessLogOutput, LogConfig, LogFormat, LogLevel};
 pub use tls::{CertificateConfig, ClientAuthConfig, ClientAuthMode, TlsConfig, TlsVersion, UnknownNames};
 pub use units::{ByteSize, HumanDuration};
-pub use upstream::{BalanceConfig, EndpointConfig, UpstreamConfig, UpstreamProxyProtocol};
+pub use upstream::{EndpointConfig, UpstreamConfig, UpstreamProxyProtocol};
 pub use upstream::{UpstreamTargetConfig, UpstreamTlsConfig};
 pub use workers::Workers;
 

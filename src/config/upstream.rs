@@ -1,8 +1,10 @@
 //! `upstreams:`, where requests are sent.
 
 use super::address::{self, Address};
+use super::balance::BalanceConfig;
 use super::each;
 use super::error::{ValueError, quoted};
+use super::units::HumanDuration;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,6 +23,12 @@ pub struct UpstreamConfig {
     /// How an endpoint is chosen.
     #[serde(default)]
     pub balance: BalanceConfig,
+    /// How long a new or recovered endpoint takes to get its whole share; 0 = at once.
+    #[serde(default)]
+    pub slow_start: HumanDuration,
+    /// When fewer percent of the endpoints are available, all are used; 0 = never.
+    #[serde(default = "panic_percent")]
+    pub panic_percent: u8,
     /// Idle connections kept, per worker.
     #[serde(default = "keepalive")]
     pub keepalive: u32,
@@ -49,11 +57,17 @@ impl UpstreamConfig {
         UpstreamConfig {
             endpoints,
             balance: BalanceConfig::default(),
+            slow_start: HumanDuration::default(),
+            panic_percent: panic_percent(),
             keepalive: keepalive(),
             tls: None,
             proxy_protocol: UpstreamProxyProtocol::Off,
         }
     }
+}
+
+fn panic_percent() -> u8 {
+    50
 }
 
 fn keepalive() -> u32 {
@@ -67,17 +81,15 @@ pub struct EndpointConfig {
     pub address: SocketAddr,
     /// Share of the traffic relative to the others; 1 to 1,000 (default 1).
     pub weight: u32,
+    /// Gets requests only when no other is available.
+    pub backup: bool,
 }
 
-/// How an endpoint is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BalanceConfig {
-    /// In turn, smoothly by weight.
-    #[default]
-    RoundRobin,
-    /// At random, by weight.
-    Random,
+impl EndpointConfig {
+    /// What a bare address stands for.
+    pub fn at(address: SocketAddr) -> Self {
+        EndpointConfig { address, weight: one(), backup: false }
+    }
 }
 
 /// TLS towards an upstream; certificates are verified unless `verify: false`.
@@ -146,6 +158,8 @@ struct LongEndpoint {
     address: SocketAddr,
     #[serde(default = "one")]
     weight: u32,
+    #[serde(default)]
+    backup: bool,
 }
 
 fn one() -> u32 {
@@ -160,8 +174,7 @@ impl<'de> Visitor<'de> for EndpointVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<EndpointConfig, E> {
-        let address = address::parse(text).map_err(ValueError::into_serde)?;
-        Ok(EndpointConfig { address, weight: one() })
+        address::parse(text).map(EndpointConfig::at).map_err(ValueError::into_serde)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<EndpointConfig, E> {
@@ -169,8 +182,9 @@ impl<'de> Visitor<'de> for EndpointVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<EndpointConfig, A::Error> {
-        let LongEndpoint { address, weight } = Deserialize::deserialize(MapAccessDeserializer::new(access))?;
-        Ok(EndpointConfig { address, weight })
+        let long = LongEndpoint::deserialize(MapAccessDeserializer::new(access))?;
+        let LongEndpoint { address, weight, backup } = long;
+        Ok(EndpointConfig { address, weight, backup })
     }
 }
 
@@ -217,6 +231,37 @@ impl<'de> Visitor<'de> for TargetVisitor {
     }
 }
 
+/// What `backup` means beside it: a flag of an endpoint, or the share of an upstream.
+enum FlagOrShare {
+    Flag(bool),
+    Share(u32),
+}
+
+impl<'de> Deserialize<'de> for FlagOrShare {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FlagOrShareVisitor)
+    }
+}
+
+struct FlagOrShareVisitor;
+
+impl Visitor<'_> for FlagOrShareVisitor {
+    type Value = FlagOrShare;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("true or false, or the weight of the upstream `backup`")
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<FlagOrShare, E> {
+        Ok(FlagOrShare::Flag(flag))
+    }
+
+    fn visit_u64<E: Error>(self, weight: u64) -> Result<FlagOrShare, E> {
+        // Too large a weight is refused with all others.
+        Ok(FlagOrShare::Share(u32::try_from(weight).unwrap_or(u32::MAX)))
+    }
+}
+
 /// One element of a list of a route's `upstream`.
 enum Part {
     Endpoint(EndpointConfig),
@@ -247,12 +292,17 @@ impl<'de> Visitor<'de> for PartVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Part, A::Error> {
-        let (mut address, mut weight, mut share) = (None, None, None);
+        let (mut address, mut weight, mut backup, mut share) = (None, None, None, None);
         while let Some(key) = access.next_key::<String>()? {
             match key.as_str() {
                 "address" => address = Some(access.next_value::<Address>()?.0),
                 "weight" => weight = Some(access.next_value()?),
-                _ if share.is_some() || address.is_some() || weight.is_some() => {
+                // An upstream may have this name: `{ backup: 10 }` is its share.
+                "backup" => match access.next_value()? {
+                    FlagOrShare::Flag(flag) => backup = Some(flag),
+                    FlagOrShare::Share(weight) => share = Some((key, weight)),
+                },
+                _ if share.is_some() || address.is_some() || weight.is_some() || backup.is_some() => {
                     let error = ValueError::new(format!("{} is one key too many", quoted(&key)));
                     return Err(error.with_hint("one { NAME: weight } an element").into_serde());
                 }
@@ -260,9 +310,12 @@ impl<'de> Visitor<'de> for PartVisitor {
             }
         }
         match (share, address) {
-            (Some((name, share)), None) if weight.is_none() => Ok(Part::Share(name, share)),
+            (Some((name, share)), None) if weight.is_none() && backup.is_none() => {
+                Ok(Part::Share(name, share))
+            }
             (None, Some(address)) => {
-                Ok(Part::Endpoint(EndpointConfig { address, weight: weight.unwrap_or(one()) }))
+                let (weight, backup) = (weight.unwrap_or(one()), backup.unwrap_or(false));
+                Ok(Part::Endpoint(EndpointConfig { address, weight, backup }))
             }
             (None, None) => {
                 Err(A::Error::custom("needs an `address`, or the name of an upstream and its weight"))

@@ -5,6 +5,7 @@ use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{ClientCertificate, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
+use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::InFlight;
 use http::header;
@@ -77,6 +78,9 @@ pub struct Attempts {
     pub late: Option<Late>,
     in_flight: Option<(Counted, InFlight)>,
 }
+
+/// What a failure counts as where endpoints are chosen by latency: one that fails fast is not fast.
+const FAILURE: Duration = Duration::from_secs(1);
 
 /// Counts in a gauge for as long as it lives, panics included.
 struct Counted(IntGauge);
@@ -175,10 +179,16 @@ impl Attempts {
     }
 
     fn finish(&mut self, status: u16) {
-        if let (Some(pool), Some(started)) = (&self.pool, self.started) {
+        if let (Some(pool), Some(endpoint), Some(started)) = (&self.pool, &self.endpoint, self.started) {
             let took = started.elapsed();
             self.took = Some(took);
             pool.metrics().observe(status, took.as_secs_f64());
+            match status {
+                // How long it would have taken is not known.
+                499 => {}
+                502..=504 => endpoint.state.latency().observe(Moment::now(), took.max(FAILURE)),
+                _ => endpoint.state.latency().observe(Moment::now(), took),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The exchange with the upstream: which endpoint, what is tried again, what comes back.
 
+use super::affinity;
 use super::context::Exchange;
 use super::response_head::{self, Framing};
 use super::upstream_deadline::Watch;
@@ -30,7 +31,7 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
         return refuse(exchange, Rejection::Internal);
     };
     let pool = exchange.attempt.pool.clone().unwrap_or_else(|| Arc::clone(split.pick()));
-    let Some(endpoint) = pool.pick(&exchange.attempt.failed) else {
+    let Some(endpoint) = pool.pick(affinity::wish(&pool, session, exchange), &exchange.attempt.failed) else {
         return refuse(exchange, Rejection::NoEndpoint);
     };
     let mut peer = endpoint.peer(&route.timeouts);
@@ -76,7 +77,7 @@ pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Err
     let attempt = &mut exchange.attempt;
     attempt.end(StatusCode::BAD_GATEWAY.as_u16());
     attempt.failed.extend(attempt.endpoint.clone());
-    let another = attempt.pool.as_ref().is_some_and(|pool| pool.pick(&attempt.failed).is_some());
+    let another = attempt.pool.as_ref().is_some_and(|pool| pool.has_endpoint(&attempt.failed));
     let retry = another && attempt.count < CONNECT_ATTEMPTS;
     if retry && let Some(pool) = &attempt.pool {
         pool.metrics().retry("connect");

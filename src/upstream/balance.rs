@@ -5,7 +5,6 @@
 //! stored; a stride through all units of weight gives the same shares per cycle, nearly as smoothly.
 //! At random: a draw by weight. Knows nothing of what the members are.
 
-use crate::config::BalanceConfig;
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,22 +53,31 @@ struct Units {
 struct Turn(AtomicU64);
 
 impl Balancer {
-    /// A balancer for members with these weights; `None` when no weight is above 0.
-    pub fn new(balance: BalanceConfig, weights: &[u32]) -> Option<Balancer> {
+    /// Members take turns, smoothly by weight; `None` when no weight is above 0.
+    pub fn in_turn(weights: &[u32]) -> Option<Balancer> {
+        Balancer::new(weights, |units, divisor| {
+            let work = units.total.saturating_mul(weights.len() as u64);
+            match units.total <= MAX_SCHEDULE && work <= MAX_SCHEDULE_WORK {
+                true => Order::Schedule(smooth_schedule(weights, divisor, units.total)),
+                false => Order::Stride { step: golden_step(units.total), units },
+            }
+        })
+    }
+
+    /// Members are drawn by weight; `None` when no weight is above 0.
+    pub fn at_random(weights: &[u32]) -> Option<Balancer> {
+        Balancer::new(weights, |units, _| Order::Random(units))
+    }
+
+    fn new(weights: &[u32], order: impl FnOnce(Units, u64) -> Order) -> Option<Balancer> {
         let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, u64::from(*weight)));
         if divisor == 0 {
             return None;
         }
-        let units = Units::new(weights, divisor);
-        let work = units.total.saturating_mul(weights.len() as u64);
         let mut weighty = (0..).zip(weights).filter(|(_, weight)| **weight > 0).map(|(member, _)| member);
-        let order = match (weighty.next(), weighty.next(), balance) {
-            (Some(only), None, _) => Order::Only(only),
-            (_, _, BalanceConfig::Random) => Order::Random(units),
-            _ if units.total <= MAX_SCHEDULE && work <= MAX_SCHEDULE_WORK => {
-                Order::Schedule(smooth_schedule(weights, divisor, units.total))
-            }
-            _ => Order::Stride { step: golden_step(units.total), units },
+        let order = match (weighty.next(), weighty.next()) {
+            (Some(only), None) => Order::Only(only),
+            _ => order(Units::new(weights, divisor), divisor),
         };
         // Gateways that start together should not all begin with the same member.
         let turn = Turn(AtomicU64::new(random() >> 1));
@@ -85,16 +93,19 @@ impl Balancer {
         }
     }
 
-    /// The next member that is `free`; `None` when none is. A turn that falls on another one is used up,
-    /// so that its share goes to all others by weight.
-    pub fn pick(&self, free: impl Fn(usize) -> bool) -> Option<usize> {
+    /// The next member that is `free`. A turn that falls on another one is used up, so that its share goes
+    /// to all others by weight. When members that are not free own nearly all turns, they are looked at
+    /// one by one for `any`; `None` when that fails too.
+    pub fn pick(&self, free: impl Fn(usize) -> bool, any: impl Fn(usize) -> bool) -> Option<usize> {
+        if let Order::Only(only) = self.order {
+            return Some(only as usize).filter(|only| any(*only) || free(*only));
+        }
         (0..PROBES).map(|_| self.next()).find(|member| free(*member)).or_else(|| {
-            // Members that are not free own nearly all turns; take the others one by one.
             let count = self.weights.len();
             let start = self.turn.0.fetch_add(1, Ordering::Relaxed) % count.max(1) as u64;
             let weighty = |member: &usize| self.weights.get(*member).is_some_and(|weight| *weight > 0);
             let mut members = (start as usize..count).chain(0..start as usize);
-            members.find(|member| weighty(member) && free(*member))
+            members.find(|member| weighty(member) && any(*member))
         })
     }
 
@@ -161,7 +172,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// A draw from this thread's own generator (xorshift64*): fast, and good enough to share out requests.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0) | 1);
     }
@@ -181,7 +192,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn in_turn(weights: &[u32]) -> Balancer {
-        Balancer::new(BalanceConfig::RoundRobin, weights).unwrap()
+        Balancer::in_turn(weights).unwrap()
+    }
+
+    fn pick(balancer: &Balancer, avoid: &[usize]) -> Option<usize> {
+        let free = |member: usize| !avoid.contains(&member);
+        balancer.pick(free, free)
     }
 
     fn shares(balancer: &Balancer, members: usize, picks: usize) -> Vec<usize> {
@@ -222,7 +238,7 @@ mod tests {
 
     #[test]
     fn random_choice_follows_the_weights() {
-        let balancer = Balancer::new(BalanceConfig::Random, &[5, 0, 3, 2]).unwrap();
+        let balancer = Balancer::at_random(&[5, 0, 3, 2]).unwrap();
         let shares = shares(&balancer, 4, 100_000);
         for (share, expected) in shares.iter().zip([50_000_f64, 0.0, 30_000.0, 20_000.0]) {
             // Six standard deviations.
@@ -243,21 +259,17 @@ mod tests {
 
     #[test]
     fn without_weight_there_is_no_balancer() {
-        assert!(Balancer::new(BalanceConfig::RoundRobin, &[]).is_none());
-        assert!(Balancer::new(BalanceConfig::Random, &[0, 0]).is_none());
+        assert!(Balancer::in_turn(&[]).is_none());
+        assert!(Balancer::at_random(&[0, 0]).is_none());
     }
 
     #[test]
     fn a_member_of_little_weight_is_found_when_the_heavy_one_is_avoided() {
-        for balance in [BalanceConfig::RoundRobin, BalanceConfig::Random] {
-            let balancer = Balancer::new(balance, &[1_000, 0, 1]).unwrap();
+        for balancer in [Balancer::in_turn(&[1_000, 0, 1]), Balancer::at_random(&[1_000, 0, 1])] {
+            let balancer = balancer.unwrap();
             for _ in 0..1_000 {
-                assert_eq!(balancer.pick(|member| member != 0), Some(2));
-                assert_eq!(
-                    balancer.pick(|member| ![0, 2].contains(&member)),
-                    None,
-                    "a member without weight is never chosen"
-                );
+                assert_eq!(pick(&balancer, &[0]), Some(2));
+                assert_eq!(pick(&balancer, &[0, 2]), None, "a member without weight is never chosen");
             }
         }
     }
@@ -267,7 +279,7 @@ mod tests {
         let balancer = in_turn(&[1, 1, 1, 1]);
         let mut shares = [0; 4];
         for _ in 0..4_000 {
-            shares[balancer.pick(|member| member != 1).unwrap()] += 1;
+            shares[pick(&balancer, &[1]).unwrap()] += 1;
         }
         assert_eq!(shares[1], 0);
         let fair = |share: usize| (1_332..=1_335).contains(&share);
@@ -290,10 +302,10 @@ mod tests {
             avoid in prop::collection::vec(0_usize..12, 0..12),
             random: bool,
         ) {
-            let balance = if random { BalanceConfig::Random } else { BalanceConfig::RoundRobin };
-            let Some(balancer) = Balancer::new(balance, &weights) else { return Ok(()) };
+            let balancer = if random { Balancer::at_random(&weights) } else { Balancer::in_turn(&weights) };
+            let Some(balancer) = balancer else { return Ok(()) };
             let usable = |member: usize| weights[member] > 0 && !avoid.contains(&member);
-            match balancer.pick(|member| !avoid.contains(&member)) {
+            match pick(&balancer, &avoid) {
                 Some(member) => prop_assert!(usable(member)),
                 None => prop_assert!(!(0..weights.len()).any(usable)),
             }

@@ -18,6 +18,8 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// Share of the traffic relative to the others.
     pub weight: u32,
+    /// Gets requests only when no other is available.
+    pub backup: bool,
     /// The address as metric label and log field.
     pub label: Arc<str>,
     /// How it is doing; shared with whoever else this upstream has at this address.
@@ -40,6 +42,7 @@ impl Endpoint {
         Endpoint {
             address: config.address,
             weight: config.weight,
+            backup: config.backup,
             state: states.of(&label, since),
             label,
             template: super::peer::template(config.address, transport, keep),

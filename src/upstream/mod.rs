@@ -1,7 +1,8 @@
 //! Where is it sent? Pools of endpoints, how one is chosen, and how it is connected to.
 //!
-//! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route); its [`members`] choose an
-//! [`endpoint`] by [`balance`] among those whose [`state`] allows it; [`split`] chooses between pools; [`transport`] reads the TLS settings
+//! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route); its [`members`] settle who
+//! may be chosen, by the [`state`] of each [`endpoint`]; a [`tier`] chooses, in turn or at random
+//! ([`balance`]), by load ([`latency`]) or by key ([`slots`]); [`split`] chooses between pools; [`transport`] reads the TLS settings
 //! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`]
 //! lets it be told who the client is.
 //!
@@ -12,10 +13,13 @@ pub mod balance;
 pub mod endpoint;
 #[cfg(test)]
 mod fixtures;
+pub mod latency;
 pub mod members;
 pub mod moment;
 pub mod peer;
 pub mod pool;
+pub mod slots;
 pub mod split;
 pub mod state;
+pub mod tier;
 pub mod transport;

@@ -93,14 +93,14 @@ mod tests {
     };
 
     fn plain(keep: bool) -> Endpoint {
-        let config = EndpointConfig { address: ([127, 0, 0, 1], 9000).into(), weight: 1 };
+        let config = EndpointConfig::at(([127, 0, 0, 1], 9000).into());
         Endpoint::new(&config, &Transport::default(), keep, &EndpointStates::default(), Moment::ZERO)
     }
 
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
         let mut problems = Problems::default();
         let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
-        let config = EndpointConfig { address, weight: 1 };
+        let config = EndpointConfig::at(address);
         Endpoint::new(&config, &transport.unwrap(), true, &EndpointStates::default(), Moment::ZERO)
     }
 

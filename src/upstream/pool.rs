@@ -6,9 +6,10 @@
 //! atomic swap of [`Members`]. Knows nothing of routes.
 
 use super::endpoint::Endpoint;
-use super::members::Members;
+use super::members::{Members, Serving};
 use super::moment::Moment;
 use super::state::EndpointStates;
+use super::tier::Wish;
 use super::transport::Transport;
 use crate::config::{EndpointConfig, Problems, Source, UpstreamConfig};
 use crate::telemetry::metrics::UpstreamMetrics;
@@ -61,9 +62,10 @@ impl Pool {
         // What is there from the start has nobody to leave the work to meanwhile.
         let since = previous.map_or(Moment::ZERO, |_| Moment::now());
         let endpoints = compile_endpoints(&config.endpoints, config, &transport, &states, since);
+        let members = Members::new(config, endpoints, Arc::clone(states.changes()));
         Some(Arc::new(Pool {
             name: name.to_owned(),
-            members: ArcSwap::from_pointee(Members::new(config.balance, endpoints)),
+            members: ArcSwap::from_pointee(members),
             config: config.clone(),
             transport,
             states,
@@ -99,13 +101,24 @@ impl Pool {
             _ => Moment::now(),
         };
         let endpoints = compile_endpoints(endpoints, &self.config, &self.transport, &self.states, since);
-        self.members.store(Arc::new(Members::new(self.config.balance, endpoints)));
+        let members = Members::new(&self.config, endpoints, Arc::clone(self.states.changes()));
+        self.members.store(Arc::new(members));
+    }
+
+    /// Which of its endpoints get the requests now.
+    pub fn serving(&self) -> Serving {
+        self.members.load().serving()
     }
 
     /// Chooses an endpoint for an attempt; `avoid` holds those the request tried already. `None` when
     /// none is left. Neither locks nor allocates.
-    pub fn pick(&self, avoid: &[Arc<Endpoint>]) -> Option<Arc<Endpoint>> {
-        self.members.load().pick(avoid).cloned()
+    pub fn pick(&self, wish: Wish, avoid: &[Arc<Endpoint>]) -> Option<Arc<Endpoint>> {
+        self.members.load().pick(wish, avoid).cloned()
+    }
+
+    /// Whether [`Pool::pick`] would find one. Uses up nobody's turn.
+    pub fn has_endpoint(&self, avoid: &[Arc<Endpoint>]) -> bool {
+        self.members.load().has(avoid)
     }
 }
 
@@ -129,7 +142,7 @@ impl std::fmt::Debug for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{BalanceConfig, EndpointConfig, UpstreamProxyProtocol, UpstreamTlsConfig};
+    use crate::config::{EndpointConfig, UpstreamTlsConfig};
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::fixtures::{Authority, Folder, tls};
     use crate::upstream::state::Mode;
@@ -158,16 +171,17 @@ mod tests {
 
     fn config(weights: &[u32]) -> UpstreamConfig {
         let endpoint = |(port, weight): (u16, &u32)| EndpointConfig {
-            address: ([127, 0, 0, 1], port).into(),
             weight: *weight,
+            ..EndpointConfig::at(([127, 0, 0, 1], port).into())
         };
         UpstreamConfig {
-            endpoints: (9000..).zip(weights).map(endpoint).collect(),
-            balance: BalanceConfig::RoundRobin,
             keepalive: 8,
-            tls: None,
-            proxy_protocol: UpstreamProxyProtocol::Off,
+            ..UpstreamConfig::inline((9000..).zip(weights).map(endpoint).collect())
         }
+    }
+
+    fn pick(pool: &Pool, avoid: &[Arc<Endpoint>]) -> Option<Arc<Endpoint>> {
+        pool.pick(Wish::default(), avoid)
     }
 
     #[test]
@@ -190,7 +204,7 @@ mod tests {
         assert!(endpoints[0].is(&kept) && endpoints[0].weight == 5);
         assert_eq!(endpoints[1].state.up_since(), Moment::ZERO);
         assert!(endpoints[2].state.up_since() > Moment::ZERO, "the new one starts slowly");
-        assert!((0..10).all(|_| !second.pick(&[]).unwrap().is(&kept)), "it is drained still");
+        assert!((0..10).all(|_| !pick(&second, &[]).unwrap().is(&kept)), "it is drained still");
     }
 
     #[test]
@@ -201,10 +215,10 @@ mod tests {
         pool.replace(&replacement[1..]);
         let new = pool.endpoints();
         assert!(new[0].is(&old[1]) && !new.iter().any(|endpoint| endpoint.is(&old[0])));
-        assert!(pool.pick(&[Arc::clone(&old[0]), Arc::clone(&old[1])]).unwrap().is(&new[1]));
+        assert!(pick(&pool, &[Arc::clone(&old[0]), Arc::clone(&old[1])]).unwrap().is(&new[1]));
         assert_eq!(&*old[0].label, "127.0.0.1:9000");
         pool.replace(&[]);
-        assert!(pool.pick(&[]).is_none());
+        assert!(pick(&pool, &[]).is_none());
     }
 
     #[test]
@@ -224,7 +238,7 @@ mod tests {
         let room = Room::new();
         let pool = room.compile(&config(&[1, 1, 1]), None).unwrap();
         let mut tried = Vec::new();
-        while let Some(next) = pool.pick(&tried) {
+        while let Some(next) = pick(&pool, &tried) {
             assert!(!tried.iter().any(|tried| tried.is(&next)));
             tried.push(next);
         }

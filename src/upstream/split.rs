@@ -4,7 +4,6 @@
 
 use super::balance::Balancer;
 use super::pool::Pool;
-use crate::config::BalanceConfig;
 use std::sync::Arc;
 
 /// A weighted choice between pools.
@@ -18,7 +17,7 @@ impl Split {
     /// A split with these weights; 0 = gets nothing. `None` when no weight is above 0.
     pub fn new(parts: Vec<(Arc<Pool>, u32)>) -> Option<Split> {
         let (pools, weights): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let balancer = Balancer::new(BalanceConfig::RoundRobin, &weights)?;
+        let balancer = Balancer::in_turn(&weights)?;
         Some(Split { pools: pools.into(), balancer })
     }
 

@@ -5,6 +5,7 @@
 //! again. Everything is atomic; only the search takes a lock, never on the request path. Decides nothing:
 //! active checks write `health`, passive ejection `ejected_until`, operators `mode`.
 
+use super::latency::Latency;
 use super::moment::Moment;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -35,6 +36,21 @@ pub enum Mode {
     Drained,
 }
 
+/// Counts what has changed of an upstream's endpoints, so that who depends on it can tell.
+#[derive(Debug, Default)]
+pub struct Changes(AtomicU64);
+
+impl Changes {
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// What changes of one endpoint. It has cache lines of its own: every worker writes it.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -44,16 +60,20 @@ pub struct EndpointState {
     mode: AtomicU8,
     ejected_until: AtomicU64,
     up_since: AtomicU64,
+    latency: Latency,
+    changes: Arc<Changes>,
 }
 
 impl EndpointState {
-    fn new(up_since: Moment) -> EndpointState {
+    fn new(up_since: Moment, changes: Arc<Changes>) -> EndpointState {
         EndpointState {
             in_flight: AtomicU32::new(0),
             health: AtomicU8::new(Health::Unchecked as u8),
             mode: AtomicU8::new(Mode::Enabled as u8),
             ejected_until: AtomicU64::new(0),
             up_since: AtomicU64::new(up_since.0),
+            latency: Latency::default(),
+            changes,
         }
     }
 
@@ -81,6 +101,7 @@ impl EndpointState {
             self.came_up(Moment::now());
         }
         self.health.store(health as u8, Ordering::Relaxed);
+        self.changes.add();
         before
     }
 
@@ -99,6 +120,7 @@ impl EndpointState {
             self.came_up(Moment::now());
         }
         self.mode.store(mode as u8, Ordering::Relaxed);
+        self.changes.add();
         before
     }
 
@@ -116,6 +138,7 @@ impl EndpointState {
     pub fn eject_until(&self, until: Moment) {
         self.came_up(until);
         self.ejected_until.store(until.0, Ordering::Relaxed);
+        self.changes.add();
     }
 
     /// Since when it gets requests, for a slow start; [`Moment::ZERO`] for what was there at the start.
@@ -125,6 +148,11 @@ impl EndpointState {
 
     fn came_up(&self, at: Moment) {
         self.up_since.fetch_max(at.0, Ordering::Relaxed);
+    }
+
+    /// How fast it answers.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
     }
 
     /// Requests it is working on.
@@ -153,9 +181,15 @@ impl Drop for InFlight {
 #[derive(Debug, Default)]
 pub struct EndpointStates {
     by_label: Mutex<HashMap<Arc<str>, Weak<EndpointState>>>,
+    changes: Arc<Changes>,
 }
 
 impl EndpointStates {
+    /// Counts what changes of any of them.
+    pub fn changes(&self) -> &Arc<Changes> {
+        &self.changes
+    }
+
     /// The state of the endpoint with this label; a new one when nobody holds it. `since` is since when a
     /// new one gets requests.
     pub fn of(&self, label: &Arc<str>, since: Moment) -> Arc<EndpointState> {
@@ -164,7 +198,7 @@ impl EndpointStates {
             return state;
         }
         by_label.retain(|_, state| state.strong_count() > 0);
-        let state = Arc::new(EndpointState::new(since));
+        let state = Arc::new(EndpointState::new(since, Arc::clone(&self.changes)));
         by_label.insert(Arc::clone(label), Arc::downgrade(&state));
         state
     }

@@ -5,6 +5,7 @@ mod support;
 mod access;
 mod access_log;
 mod admin;
+mod balancing;
 mod certificates;
 mod cli;
 mod client_address;

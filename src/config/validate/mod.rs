@@ -5,6 +5,7 @@
 
 mod routes;
 mod syntax;
+mod upstreams;
 
 use super::access::{AccessConfig, CidrEntry};
 use super::error::{MAX_PROBLEMS, ValueError, quoted};
@@ -215,6 +216,7 @@ impl Check<'_> {
             let error = ValueError::new(format!("{} is not from 1 to {MAX_KEEPALIVE}", upstream.keepalive));
             self.refuse(format!("{path}.keepalive"), error);
         }
+        self.balancing(upstream, path);
         if let Some(tls) = &upstream.tls {
             self.upstream_tls(tls, &format!("{path}.tls"));
         }

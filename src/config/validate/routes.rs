@@ -192,6 +192,10 @@ impl Check<'_> {
         if endpoints.is_empty() && !self.source.is_refused(path) {
             self.refuse(path, ValueError::new("at least one endpoint is needed"));
         }
+        if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.backup) {
+            let error = ValueError::new("all endpoints are backups").with_hint("of what? leave `backup` out");
+            self.refuse(path, error);
+        }
         let mut addresses: HashMap<SocketAddr, usize> = HashMap::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
             let path = format!("{path}[{index}]");

@@ -7,7 +7,7 @@ use super::eventually;
 use super::response::{fill, position};
 use boring::ssl::{SslAcceptor, SslMethod, SslStream};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -61,6 +61,7 @@ struct Shared {
     requests: Mutex<Vec<Received>>,
     connections: AtomicUsize,
     closed: AtomicUsize,
+    streams: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
 }
 
@@ -92,6 +93,7 @@ impl Origin {
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
+            streams: Mutex::default(),
             stop: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
@@ -129,6 +131,15 @@ impl Origin {
     /// Connections accepted so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Ends it as a crash would: its connections break, new ones are refused.
+    pub fn kill(&self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for stream in self.shared.streams.lock().unwrap().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        eventually::until("refused connections", || TcpStream::connect(self.address).is_err());
     }
 
     /// Connections accepted and closed again.
@@ -236,6 +247,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok(stream) = stream else { return };
         let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
+        shared.streams.lock().unwrap().extend(stream.try_clone());
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
             let _ = stream.set_nodelay(true);

@@ -1,0 +1,59 @@
+//! What ties a request to an endpoint: the key its upstream hashes.
+//!
+//! Knows nothing of who is chosen.
+
+use super::context::Exchange;
+use crate::config::{BalanceConfig, HashBy};
+use crate::upstream::pool::Pool;
+use crate::upstream::slots::key;
+use crate::upstream::tier::Wish;
+use http::{HeaderMap, header};
+use pingora::proxy::Session;
+use std::net::IpAddr;
+
+/// What a request asks of the choice among the endpoints of `pool`.
+pub fn wish(pool: &Pool, session: &Session, exchange: &Exchange) -> Wish {
+    let head = session.req_header();
+    let key = match &pool.config().balance {
+        BalanceConfig::Hash(by) => match by {
+            HashBy::Client => Some(match exchange.client {
+                IpAddr::V4(client) => key(&client.octets()),
+                IpAddr::V6(client) => key(&client.octets()),
+            }),
+            HashBy::Path => Some(key(head.uri.path().as_bytes())),
+            HashBy::Header(name) => head.headers.get(name.as_str()).map(|value| key(value.as_bytes())),
+            HashBy::Cookie(name) => cookie(&head.headers, name).map(key),
+        },
+        _ => None,
+    };
+    Wish { key }
+}
+
+/// The value of the first cookie of this name (RFC 6265 section 5.4).
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pairs.map(<[u8]>::trim_ascii).find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(header::COOKIE, header::HeaderValue::from_static(line));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name_in_any_line() {
+        let headers = headers(&["a=1; session2=no; xsession=no", "theme=dark;session=yes==; session=late"]);
+        assert_eq!(cookie(&headers, "session"), Some(&b"yes=="[..]));
+        assert_eq!(cookie(&headers, "a"), Some(&b"1"[..]));
+        assert_eq!(cookie(&headers, "ession"), None);
+        assert_eq!(cookie(&HeaderMap::new(), "a"), None);
+    }
+}
