@@ -10,22 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 const SIZES: [usize; 2] = [1_000, 10_000];
 
 fn route(host: String, path: Option<PathConfig>) -> RouteConfig {
-    RouteConfig {
-        name: None,
-        hosts: vec![host],
-        path,
-        methods: Vec::new(),
-        headers: Default::default(),
-        query: Default::default(),
-        client: Vec::new(),
-        client_certificate: Default::default(),
-        access: None,
-        timeouts: Default::default(),
-        limits: Default::default(),
-        upstream: None,
-        redirect: None,
-        respond: None,
-    }
+    RouteConfig { hosts: vec![host], path, ..RouteConfig::default() }
 }
 
 /// The routes of a workload, and the host and path that each of them takes.

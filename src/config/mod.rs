@@ -182,7 +182,7 @@ pub enum EncodedSlash {
     Keep,
     /// The request is refused with 400.
     Reject,
-    /// It becomes `/` before routing.
+    /// It becomes `/`: before routing, or, where only the route says so, before the request goes on.
     Decode,
 }
 

@@ -1,10 +1,10 @@
 //! `routes:`, which requests go where.
 
 use super::access::{AccessConfig, CidrEntry};
-use super::each;
 use super::error::{ValueError, quoted};
 use super::units::{ByteSize, HumanDuration};
 use super::upstream::UpstreamTargetConfig;
+use super::{EncodedSlash, each};
 use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// One route: predicates, and exactly one target (`upstream`, `redirect` or `respond`).
-#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
     /// Metric label and log field; default: first host + path.
@@ -40,6 +40,9 @@ pub struct RouteConfig {
     /// Predicates on the certificate the client has shown.
     #[serde(default)]
     pub client_certificate: ClientCertificateConfig,
+    /// What happens to `%2F` in its paths, in place of the global policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoded_slash: Option<EncodedSlash>,
     /// CIDR policy that applies after the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessConfig>,

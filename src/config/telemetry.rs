@@ -112,7 +112,7 @@ pub enum LogFormat {
 }
 
 /// The keys of an access record, in the order of the JSON form.
-pub const ACCESS_RECORD_KEYS: [&str; 24] = [
+pub const ACCESS_RECORD_KEYS: [&str; 25] = [
     "time",
     "request_id",
     "client",
@@ -135,6 +135,7 @@ pub const ACCESS_RECORD_KEYS: [&str; 24] = [
     "route",
     "generation",
     "rejection",
+    "rejection_detail",
     "user_agent",
     "referer",
 ];

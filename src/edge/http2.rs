@@ -148,7 +148,7 @@ impl Life<'_> {
                     }
                 }
                 Ok(Some(H2Accept::Rejected)) => {
-                    self.refusals.record(&self.connection, Rejection::Malformed, Duration::ZERO, 0);
+                    self.refusals.record(&self.connection, Rejection::Malformed.into(), Duration::ZERO, 0);
                     self.refused += 1;
                     if self.refused > REFUSED_STREAMS && !ending {
                         self.connection.listener.metrics.refused("http2_refused_streams");

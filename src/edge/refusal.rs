@@ -5,7 +5,7 @@
 //! What a record is, the door does not know.
 
 use super::connection::Connection;
-use crate::snapshot::{Rejection, SnapshotStore};
+use crate::snapshot::{Cause, SnapshotStore};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Refused<'a> {
     /// Where it came in.
     pub connection: &'a Connection,
     /// Why it was refused.
-    pub rejection: Rejection,
+    pub cause: Cause,
     /// How long its head was waited for; zero when that decided nothing.
     pub waited: Duration,
     /// Bytes of the answer's body.
@@ -38,15 +38,15 @@ pub struct Refusals {
 
 impl Refusals {
     /// Records a refusal; gives the answer as it goes over the wire (HTTP/1.1, closing).
-    pub fn refuse(&self, connection: &Connection, rejection: Rejection, waited: Duration) -> Vec<u8> {
-        let page = self.snapshots.load().pages.wire(rejection);
+    pub fn refuse(&self, connection: &Connection, cause: Cause, waited: Duration) -> Vec<u8> {
+        let page = self.snapshots.load().pages.wire(cause.rejection);
         let body = memchr::memmem::find(&page, b"\r\n\r\n").map_or(0, |end| page.len() - end - 4);
-        self.record(connection, rejection, waited, body as u64);
+        self.record(connection, cause, waited, body as u64);
         page
     }
 
     /// Records a refusal that was answered elsewhere, with `sent` bytes of body.
-    pub fn record(&self, connection: &Connection, rejection: Rejection, waited: Duration, sent: u64) {
-        self.recorder.refused(&Refused { connection, rejection, waited, sent });
+    pub fn record(&self, connection: &Connection, cause: Cause, waited: Duration, sent: u64) {
+        self.recorder.refused(&Refused { connection, cause, waited, sent });
     }
 }

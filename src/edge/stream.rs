@@ -11,7 +11,7 @@ use super::head::HeadSize;
 use super::refusal::Refusals;
 use super::socket::Socket;
 use super::websocket::Goodbye;
-use crate::snapshot::Rejection;
+use crate::snapshot::{Cause, Rejection};
 use async_trait::async_trait;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::{SslDigest, TlsRef};
@@ -160,8 +160,8 @@ impl EdgeStream {
         self.connection.phase() == Phase::Head && buf.starts_with(b"HTTP/1.1 4")
     }
 
-    fn refuse(&mut self, rejection: Rejection, waited: Duration) {
-        let page = self.refusals.refuse(&self.connection, rejection, waited);
+    fn refuse(&mut self, cause: Cause, waited: Duration) {
+        let page = self.refusals.refuse(&self.connection, cause, waited);
         self.connection.head_complete();
         self.refused = true;
         self.buffer().extend_from_slice(&page);
@@ -170,12 +170,13 @@ impl EdgeStream {
     /// Two fields named Host are malformed for the engine, and so are too many fields of any name.
     fn refuse_malformed(&mut self) {
         let many = self.head.has_too_many_fields();
-        self.refuse(if many { Rejection::TooManyHeaders } else { Rejection::Malformed }, Duration::ZERO);
+        let rejection = if many { Rejection::TooManyHeaders } else { Rejection::Malformed };
+        self.refuse(rejection.into(), Duration::ZERO);
     }
 
     /// The head will not be read to its end: the client is told so if the socket takes it at once.
-    fn give_up_head(&mut self, rejection: Rejection, waited: Duration, cx: &mut Context<'_>) -> io::Error {
-        self.refuse(rejection, waited);
+    fn give_up_head(&mut self, cause: Cause, waited: Duration, cx: &mut Context<'_>) -> io::Error {
+        self.refuse(cause, waited);
         let _ = self.poll_drain(cx);
         io::ErrorKind::TimedOut.into()
     }
@@ -250,7 +251,7 @@ impl AsyncRead for EdgeStream {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if let Some(rejection) = this.head_exceeds() {
-            return Poll::Ready(Err(this.give_up_head(rejection, Duration::ZERO, cx)));
+            return Poll::Ready(Err(this.give_up_head(rejection.into(), Duration::ZERO, cx)));
         }
         let before = buf.filled().len();
         let read = this.transport.poll_read(cx, buf)?;
@@ -267,7 +268,7 @@ impl AsyncRead for EdgeStream {
             None => read.map(Ok),
             Some(Expired::Head) => {
                 let waited = this.deadline.header_timeout();
-                Poll::Ready(Err(this.give_up_head(Rejection::HeaderTimeout, waited, cx)))
+                Poll::Ready(Err(this.give_up_head(Rejection::HeaderTimeout.into(), waited, cx)))
             }
             Some(Expired::Tunnel) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }

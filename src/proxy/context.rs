@@ -3,7 +3,7 @@
 use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
-use crate::snapshot::{ClientCertificate, Rejection, Route, Snapshot};
+use crate::snapshot::{Cause, ClientCertificate, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
@@ -34,10 +34,14 @@ pub struct Exchange {
     pub secure: bool,
     /// Canonical host, without port; empty when the request names none.
     pub host: String,
+    /// The path had an encoded slash, which is a slash now.
+    pub slash_decoded: bool,
     /// The route that took it.
     pub route: Option<Arc<Route>>,
     /// Why it was refused or failed.
     pub rejection: Option<Rejection>,
+    /// Which of the rejection's causes it was.
+    pub rejection_detail: Option<&'static str>,
     /// The status sent, once a response head was written or given up.
     pub status: u16,
     /// Created or kept when something needs it.
@@ -110,14 +114,22 @@ impl Exchange {
             peer_trusted: false,
             secure: false,
             host: String::new(),
+            slash_decoded: false,
             route: None,
             rejection: None,
+            rejection_detail: None,
             status: 0,
             request_id: RequestId::default(),
             body_bytes: 0,
             attempt: Attempts::default(),
             _in_flight: Counted::new(in_flight),
         }
+    }
+
+    /// Notes why it is refused, in place of what was noted before.
+    pub fn refuse(&mut self, cause: Cause) {
+        self.rejection = Some(cause.rejection);
+        self.rejection_detail = cause.detail;
     }
 
     /// Tells the connection that the exchange is over and how much of it its body was.

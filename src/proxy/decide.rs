@@ -2,12 +2,13 @@
 //! upgrade requests included.
 
 use super::context::Exchange;
-use super::intake::declared_length;
-use crate::access::policy::{AccessPolicy, Decision};
+use super::intake::{declared_length, rewrite_path};
+use super::request_target::{TargetError, TargetRules, canonical_path, has_encoded_slash};
+use crate::access::policy::{AccessPolicy, Decision, DenyReason};
 use crate::config::OnDeny;
 use crate::routing::{ClientCertificateView, RequestView};
 use crate::snapshot::target::RedirectView;
-use crate::snapshot::{FixedResponse, Redirect, Rejection, Target};
+use crate::snapshot::{Cause, EncodedSlash, FixedResponse, Redirect, Rejection, Route, Target};
 use crate::telemetry::metrics::Metrics;
 use pingora::http::{RequestHeader, ResponseHeader};
 use std::sync::{Arc, LazyLock};
@@ -17,7 +18,7 @@ pub enum Verdict {
     /// It goes to the route's upstream.
     Forward,
     /// The gateway answers: the route's own response.
-    Respond(Arc<crate::snapshot::Route>),
+    Respond(Arc<Route>),
     /// The gateway answers with a redirect.
     Redirect(Box<ResponseHeader>),
     /// The gateway refuses with the page of a rejection.
@@ -29,7 +30,7 @@ pub enum Verdict {
 static TO_HTTPS: LazyLock<Redirect> = LazyLock::new(Redirect::to_https);
 
 /// Decides; notes client, route and rejection in the exchange.
-pub fn decide(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
+pub fn decide(head: &mut RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
     let verdict = evaluate(head, exchange, metrics);
     if let Verdict::Reject(rejection) = verdict {
         exchange.rejection = Some(rejection);
@@ -37,7 +38,7 @@ pub fn decide(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) 
     verdict
 }
 
-fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
+fn evaluate(head: &mut RequestHeader, exchange: &mut Exchange, metrics: &Metrics) -> Verdict {
     identify_client(head, exchange);
     if let Some(denied) = deny(&exchange.snapshot.access, exchange, "global", metrics) {
         return refuse(denied, exchange);
@@ -52,25 +53,19 @@ fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) ->
         return Verdict::Reject(Rejection::Misdirected);
     }
     let snapshot = Arc::clone(&exchange.snapshot);
-    let view = RequestView {
-        host: &exchange.host,
-        path: head.uri.path(),
-        query: head.uri.query(),
-        method: &head.method,
-        headers: &head.headers,
-        client: exchange.client,
-        client_certificate: exchange.client_certificate().map(|certificate| ClientCertificateView {
-            subject: certificate.subject.as_bytes(),
-            sans: &certificate.sans,
-            fingerprint: certificate.fingerprint.as_bytes(),
-        }),
-    };
-    let Some(route) = snapshot.router.find(&view) else { return Verdict::Reject(Rejection::NoRoute) };
+    let route = snapshot.router.find(&view(head, head.uri.path(), exchange));
+    let Some(route) = route else { return Verdict::Reject(Rejection::NoRoute) };
     exchange.route = Some(Arc::clone(route));
     if let Some(access) = &route.access
         && let Some(denied) = deny(access, exchange, "route", metrics)
     {
         return refuse(denied, exchange);
+    }
+    if route.encoded_slash != EncodedSlash::Keep
+        && let Err(cause) = settle_encoded_slashes(route, head, exchange)
+    {
+        exchange.refuse(cause);
+        return Verdict::Reject(cause.rejection);
     }
     match &route.target {
         // A length that is already known to be too much is refused before anything is sent on.
@@ -80,6 +75,46 @@ fn evaluate(head: &RequestHeader, exchange: &mut Exchange, metrics: &Metrics) ->
         Target::Upstream(_) => Verdict::Forward,
         Target::Respond(_) => Verdict::Respond(Arc::clone(route)),
         Target::Redirect(to) => redirect(to, head, exchange),
+    }
+}
+
+/// What routes may look at of a request, if it had this path.
+fn view<'a>(head: &'a RequestHeader, path: &'a str, exchange: &'a Exchange) -> RequestView<'a> {
+    RequestView {
+        host: &exchange.host,
+        path,
+        query: head.uri.query(),
+        method: &head.method,
+        headers: &head.headers,
+        client: exchange.client,
+        client_certificate: exchange.client_certificate().map(|certificate| ClientCertificateView {
+            subject: certificate.subject.as_bytes(),
+            sans: &certificate.sans,
+            fingerprint: certificate.fingerprint.as_bytes(),
+        }),
+    }
+}
+
+/// What a route that does not keep encoded slashes does with them. A decoded path must still be this
+/// route's: else it would be a way around the access rules of another.
+fn settle_encoded_slashes(
+    route: &Arc<Route>,
+    head: &mut RequestHeader,
+    exchange: &Exchange,
+) -> Result<(), Cause> {
+    let encoded = has_encoded_slash(head.uri.path());
+    if route.encoded_slash == EncodedSlash::Reject {
+        let had = encoded || exchange.slash_decoded;
+        return if had { Err(TargetError::EncodedSlash.into()) } else { Ok(()) };
+    }
+    if !encoded {
+        return Ok(());
+    }
+    let rules = TargetRules { merge_slashes: exchange.snapshot.paths.merge_slashes, decode_slashes: true };
+    let path = canonical_path(head.uri.path(), &rules)?.into_owned();
+    match exchange.snapshot.router.find(&view(head, &path, exchange)) {
+        Some(same) if Arc::ptr_eq(same, route) => rewrite_path(head, path),
+        _ => Err(TargetError::OtherRoute.into()),
     }
 }
 
@@ -106,7 +141,7 @@ fn deny(
     exchange: &Exchange,
     scope: &'static str,
     metrics: &Metrics,
-) -> Option<OnDeny> {
+) -> Option<(OnDeny, DenyReason)> {
     if policy.is_open() {
         return None;
     }
@@ -114,13 +149,13 @@ fn deny(
         Decision::Allow => None,
         Decision::Deny(reason) => {
             metrics.access_denied(scope, reason.as_str());
-            Some(policy.on_deny())
+            Some((policy.on_deny(), reason))
         }
     }
 }
 
-fn refuse(on_deny: OnDeny, exchange: &mut Exchange) -> Verdict {
-    exchange.rejection = Some(Rejection::AccessDenied);
+fn refuse((on_deny, reason): (OnDeny, DenyReason), exchange: &mut Exchange) -> Verdict {
+    exchange.refuse(Rejection::AccessDenied.because(reason.as_str()));
     match on_deny {
         OnDeny::Respond => Verdict::Reject(Rejection::AccessDenied),
         OnDeny::Close => Verdict::Close,
@@ -161,7 +196,7 @@ fn authority(head: &RequestHeader) -> Option<&str> {
 }
 
 /// The response of a `respond:` route.
-pub fn fixed(route: &crate::snapshot::Route) -> Option<&FixedResponse> {
+pub fn fixed(route: &Route) -> Option<&FixedResponse> {
     match &route.target {
         Target::Respond(response) => Some(response),
         _ => None,

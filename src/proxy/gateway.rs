@@ -48,7 +48,7 @@ impl ProxyHttp for Gateway {
 
     /// Client address, access, route; then the gateway's own answers.
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
-        let verdict = decide::decide(session.downstream_session.req_header(), exchange, &self.metrics);
+        let verdict = decide::decide(session.downstream_session.req_header_mut(), exchange, &self.metrics);
         answer::give(verdict, &mut session.downstream_session, exchange).await
     }
 

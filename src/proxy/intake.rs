@@ -4,10 +4,10 @@
 //! later phase can see another path or host than the access rules and the router did.
 
 use super::context::Exchange;
-use super::request_target::{TargetRules, canonical_path, split_target};
+use super::request_target::{TargetError, TargetRules, canonical_path, has_encoded_slash, split_target};
 use crate::edge::connection::Connection;
 use crate::routing::host::canonical_host;
-use crate::snapshot::{Limits, Rejection};
+use crate::snapshot::{Cause, Limits, Rejection};
 use http::{HeaderName, Method, Uri, Version, header};
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
@@ -32,8 +32,8 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
         .and_then(|()| check_framing(session))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
     drop_upgrade(session);
-    if let Err(rejection) = checked {
-        exchange.rejection = Some(rejection);
+    if let Err(cause) = checked {
+        exchange.refuse(cause);
     }
 }
 
@@ -54,22 +54,22 @@ fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     session.set_ignore_info_resp(session.req_header().version == Version::HTTP_10);
 }
 
-fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Rejection> {
+fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Cause> {
     let head = session.req_header();
     // RFC 9112 section 3: method SP request-target SP HTTP-version CRLF.
     let line = head.method.as_str().len() + head.raw_path().len() + " HTTP/1.1 \r\n".len();
     if line > limits.request_line {
-        return Err(Rejection::RequestLine);
+        return Err(Rejection::RequestLine.into());
     }
     if head.headers.len() > limits.header_count {
-        return Err(Rejection::TooManyHeaders);
+        return Err(Rejection::TooManyHeaders.into());
     }
     let block = match session.as_http1() {
         Some(http1) => http1.get_headers_raw_bytes().len(),
         // RFC 9113 section 6.5.2 counts 32 bytes of overhead a field.
         None => head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum(),
     };
-    if block > limits.headers { Err(Rejection::HeadersTooLarge) } else { Ok(()) }
+    if block > limits.headers { Err(Rejection::HeadersTooLarge.into()) } else { Ok(()) }
 }
 
 /// The length a request's body is announced with, 0 when none is.
@@ -78,14 +78,14 @@ pub fn declared_length(head: &RequestHeader) -> u64 {
     length.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0)
 }
 
-fn check_method(session: &mut ServerSession) -> Result<(), Rejection> {
+fn check_method(session: &mut ServerSession) -> Result<(), Cause> {
     match session.req_header().method {
         // RFC 9110 section 9.3.8: it shows a client headers it must not see.
-        Method::TRACE => Err(Rejection::Method),
+        Method::TRACE => Err(Rejection::Method.into()),
         Method::CONNECT => {
             // What follows is meant for the tunnel (RFC 9110 section 9.3.6) and is no request.
             session.set_keepalive(None);
-            Err(Rejection::Method)
+            Err(Rejection::Method.into())
         }
         _ => Ok(()),
     }
@@ -93,49 +93,56 @@ fn check_method(session: &mut ServerSession) -> Result<(), Rejection> {
 
 /// Framing the engine understands and somebody behind us may understand otherwise. Where such a
 /// request ends is not certain, so nothing after it is taken for another one.
-fn check_framing(session: &mut ServerSession) -> Result<(), Rejection> {
+fn check_framing(session: &mut ServerSession) -> Result<(), Cause> {
     let headers = &session.req_header().headers;
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
-    let rejection = match (codings.next(), codings.next()) {
+    let cause = match (codings.next(), codings.next()) {
         (None, _) => match (lengths.next(), lengths.next()) {
-            (Some(length), None) if length.as_bytes().contains(&b',') => Rejection::Malformed,
-            (Some(_), Some(_)) => Rejection::Malformed,
+            (Some(length), None) if length.as_bytes().contains(&b',') => {
+                Rejection::Malformed.because("content_length_list")
+            }
+            (Some(_), Some(_)) => Rejection::Malformed.because("content_length_twice"),
             _ => return Ok(()),
         },
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => return Ok(()),
-        _ => Rejection::TransferEncoding,
+        (Some(_), None) => Rejection::TransferEncoding.because("coding"),
+        (Some(_), Some(_)) => Rejection::TransferEncoding.because("twice"),
     };
     session.set_keepalive(None);
-    Err(rejection)
+    Err(cause)
 }
 
-fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Rejection> {
+fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Cause> {
     exchange.host = host_of(head)?;
     simplify_connection(head)?;
     if !head.raw_path_is_utf8() {
-        return Err(Rejection::Target);
+        return Err(Rejection::Target.because("encoding"));
     }
     let paths = &exchange.snapshot.paths;
-    let rules = TargetRules { merge_slashes: paths.merge_slashes, encoded_slash: paths.encoded_slash };
+    let rules = TargetRules { merge_slashes: paths.merge_slashes, decode_slashes: paths.decode_slashes };
     if head.raw_path().first() != Some(&b'/') {
-        return make_origin_form(head, &rules);
+        return make_origin_form(head, &rules, exchange);
     }
-    match canonical_path(head.uri.path(), &rules) {
-        Ok(Cow::Borrowed(_)) => Ok(()),
-        Ok(Cow::Owned(path)) => {
-            let target = join(path, head.uri.query());
-            rewrite_target(head, &target)
+    match canonical_path(head.uri.path(), &rules)? {
+        Cow::Borrowed(_) => Ok(()),
+        Cow::Owned(path) => {
+            exchange.slash_decoded = rules.decode_slashes && has_encoded_slash(head.uri.path());
+            rewrite_path(head, path)
         }
-        Err(_) => Err(Rejection::Target),
     }
 }
 
 /// The other forms of RFC 9112 section 3.2: a URL becomes its path, `*` stays, the rest is refused.
-fn make_origin_form(head: &mut RequestHeader, rules: &TargetRules) -> Result<(), Rejection> {
-    let raw = std::str::from_utf8(head.raw_path()).map_err(|_| Rejection::Target)?;
-    let target = split_target(&head.method, raw).map_err(|_| Rejection::Target)?;
-    let path = canonical_path(target.path, rules).map_err(|_| Rejection::Target)?;
+fn make_origin_form(
+    head: &mut RequestHeader,
+    rules: &TargetRules,
+    exchange: &mut Exchange,
+) -> Result<(), Cause> {
+    let raw = std::str::from_utf8(head.raw_path()).map_err(|_| Rejection::Target.because("encoding"))?;
+    let target = split_target(&head.method, raw)?;
+    let path = canonical_path(target.path, rules)?;
+    exchange.slash_decoded = rules.decode_slashes && has_encoded_slash(target.path);
     let target = join(path.into_owned(), target.query);
     if target == raw { Ok(()) } else { rewrite_target(head, &target) }
 }
@@ -148,30 +155,50 @@ fn join(mut path: String, query: Option<&str>) -> String {
     path
 }
 
-fn rewrite_target(head: &mut RequestHeader, target: &str) -> Result<(), Rejection> {
+/// Gives the request another path; its query stays.
+///
+/// # Errors
+/// The path cannot be one: what is canonical never is refused.
+pub fn rewrite_path(head: &mut RequestHeader, path: String) -> Result<(), Cause> {
+    let target = join(path, head.uri.query());
+    rewrite_target(head, &target)
+}
+
+fn rewrite_target(head: &mut RequestHeader, target: &str) -> Result<(), Cause> {
+    let wrong = Rejection::Target.because("form");
     if head.version != Version::HTTP_2 {
-        return head.set_raw_path(target.as_bytes()).map_err(|_| Rejection::Target);
+        return head.set_raw_path(target.as_bytes()).map_err(|_| wrong);
     }
     let mut parts = head.uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().map_err(|_| Rejection::Target)?);
-    head.set_uri(Uri::from_parts(parts).map_err(|_| Rejection::Target)?);
+    parts.path_and_query = Some(target.parse().map_err(|_| wrong)?);
+    head.set_uri(Uri::from_parts(parts).map_err(|_| wrong)?);
     Ok(())
+}
+
+impl From<TargetError> for Cause {
+    fn from(error: TargetError) -> Self {
+        Rejection::Target.because(error.as_str())
+    }
 }
 
 /// Host or :authority without port, canonical. The engine has checked that they agree and that
 /// there is one Host at most.
-fn host_of(head: &RequestHeader) -> Result<String, Rejection> {
+fn host_of(head: &RequestHeader) -> Result<String, Cause> {
     let written = match head.uri.authority() {
         Some(authority) => authority.as_str(),
         None => match head.headers.get(header::HOST) {
-            Some(host) => host.to_str().map_err(|_| Rejection::Host)?,
+            Some(host) => host.to_str().map_err(|_| Rejection::Host.because("character"))?,
             // RFC 9112 section 3.2: HTTP/1.1 without Host must be refused.
             None if head.version == Version::HTTP_10 => return Ok(String::new()),
-            None => return Err(Rejection::Host),
+            None => return Err(Rejection::Host.because("missing")),
         },
     };
-    canonical_host(written).map(Cow::into_owned).map_err(|_| Rejection::Host)
+    let host = canonical_host(written).map_err(|error| Rejection::Host.because(error.as_str()))?;
+    Ok(host.into_owned())
 }
+
+/// A Connection header that is no text.
+const CONNECTION: Cause = Cause { rejection: Rejection::Malformed, detail: Some("connection") };
 
 /// The words in Connection this gateway acts on.
 const KNOWN: [&str; 3] = ["close", "keep-alive", "upgrade"];
@@ -193,7 +220,7 @@ const NEVER_NOMINATED: [HeaderName; 9] = [
 /// A client must not be able to have the headers stripped that the upstream relies on: what it
 /// nominates in Connection is dropped here, before our own are set, and only the words this gateway
 /// acts on are left. An Upgrade that Connection does not speak of is meant for nobody (section 7.8).
-fn simplify_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
+fn simplify_connection(head: &mut RequestHeader) -> Result<(), Cause> {
     let mut values = head.headers.get_all(header::CONNECTION).iter();
     let (first, second) = (values.next(), values.next());
     let Some(first) = first else {
@@ -229,11 +256,11 @@ fn drop_upgrade(session: &mut ServerSession) {
     }
 }
 
-fn rewrite_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
+fn rewrite_connection(head: &mut RequestHeader) -> Result<(), Cause> {
     let mut kept: Vec<&str> = Vec::new();
     let mut nominated = Vec::new();
     for value in head.headers.get_all(header::CONNECTION) {
-        let text = value.to_str().map_err(|_| Rejection::Malformed)?;
+        let text = value.to_str().map_err(|_| CONNECTION)?;
         for token in text.split(',').map(str::trim).filter(|token| !token.is_empty()) {
             match KNOWN.iter().find(|word| token.eq_ignore_ascii_case(word)) {
                 Some(word) if kept.contains(word) => {}
@@ -252,7 +279,7 @@ fn rewrite_connection(head: &mut RequestHeader) -> Result<(), Rejection> {
         head.remove_header(&header::UPGRADE);
     }
     if !kept.is_empty() {
-        head.insert_header(header::CONNECTION, kept.join(", ")).map_err(|_| Rejection::Malformed)?;
+        head.insert_header(header::CONNECTION, kept.join(", ")).map_err(|_| CONNECTION)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The end of an exchange: one access record, and every metric once.
 
 use super::context::Exchange;
-use crate::snapshot::Rejection;
+use crate::snapshot::{Cause, Rejection};
 use crate::telemetry::access_log::record::AccessRecord;
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
@@ -20,7 +20,9 @@ pub fn write(
 ) {
     settle(session, error, exchange);
     if let Some(rejection) = exchange.rejection {
+        let cause = Cause { rejection, detail: exchange.rejection_detail };
         metrics.rejection(rejection.reason());
+        log::debug!("request {}: {cause}", exchange.request_id.as_str());
     }
     let bytes_in = session.body_bytes_read() as u64;
     let bytes_out = session.body_bytes_sent() as u64;
@@ -30,11 +32,7 @@ pub fn write(
 
     let snapshot = Arc::clone(&exchange.snapshot);
     let policy = &snapshot.access_log;
-    if policy.is_off() {
-        return;
-    }
-    if policy.excludes(exchange.client, head.uri.path(), exchange.status) {
-        metrics.access_log_excluded().inc();
+    if !policy.wants(exchange.client, head.uri.path(), exchange.status, metrics.access_log_excluded()) {
         return;
     }
     // Created here if nobody needed it before, so that every record has one.
@@ -65,6 +63,7 @@ pub fn write(
         route: exchange.route.as_ref().map_or(unrouted_name(exchange), |route| &route.name),
         generation: snapshot.generation,
         rejection: exchange.rejection.map(Rejection::reason),
+        rejection_detail: exchange.rejection_detail,
         user_agent: head.headers.get(header::USER_AGENT).map(|value| value.as_bytes()),
         referer: head.headers.get(header::REFERER).map(|value| value.as_bytes()),
     };

@@ -31,18 +31,16 @@ pub struct RefusalRecords {
 impl Recorder for RefusalRecords {
     fn refused(&self, refused: &Refused<'_>) {
         let snapshot = self.snapshots.load();
-        let (connection, status) = (refused.connection, refused.rejection.status());
-        self.metrics.rejection(refused.rejection.reason());
+        let (connection, cause) = (refused.connection, refused.cause);
+        let status = cause.rejection.status();
+        self.metrics.rejection(cause.rejection.reason());
         snapshot.rejected.observe(&NO_METHOD, status, refused.waited.as_secs_f64(), 0, refused.sent);
-        let (policy, client) = (&snapshot.access_log, connection.peer.ip());
-        if policy.is_off() {
-            return;
-        }
-        if policy.excludes(client, "", status) {
-            self.metrics.access_log_excluded().inc();
-            return;
-        }
         let mut request_id = RequestId::default();
+        log::debug!("request {} from {}: {cause}", request_id.as_str(), connection.peer);
+        let (policy, client) = (&snapshot.access_log, connection.peer.ip());
+        if !policy.wants(client, "", status, self.metrics.access_log_excluded()) {
+            return;
+        }
         let record = AccessRecord {
             time: SystemTime::now().checked_sub(refused.waited).unwrap_or_else(SystemTime::now),
             request_id: request_id.as_str(),
@@ -65,7 +63,8 @@ impl Recorder for RefusalRecords {
             attempts: 0,
             route: "rejected",
             generation: snapshot.generation,
-            rejection: Some(refused.rejection.reason()),
+            rejection: Some(cause.rejection.reason()),
+            rejection_detail: cause.detail,
             user_agent: None,
             referer: None,
         };

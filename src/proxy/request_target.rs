@@ -10,7 +10,6 @@
 //!
 //! It does not look at hosts (`routing::host` does) and leaves queries as they are.
 
-use crate::snapshot::EncodedSlash;
 use http::Method;
 use std::borrow::Cow;
 
@@ -19,8 +18,8 @@ use std::borrow::Cow;
 pub struct TargetRules {
     /// `//` becomes `/`.
     pub merge_slashes: bool,
-    /// What happens to `%2F`.
-    pub encoded_slash: EncodedSlash,
+    /// `%2F` becomes `/`.
+    pub decode_slashes: bool,
 }
 
 /// Why a request target was refused; all of them are the client's fault (400).
@@ -44,6 +43,9 @@ pub enum TargetError {
     /// `%2F` where the configuration refuses it.
     #[error("the path has an encoded slash")]
     EncodedSlash,
+    /// `%2F` that its route decodes, and then another route would take the path.
+    #[error("the path belongs to another route once its encoded slashes are decoded")]
+    OtherRoute,
     /// A dot segment behind an encoded slash or backslash, or with a parameter.
     #[error("the path hides a dot segment behind an encoded slash or a parameter")]
     HiddenDotSegment,
@@ -62,20 +64,21 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The label in logs and metrics.
+    /// The word in access records.
     pub fn as_str(self) -> &'static str {
         match self {
-            TargetError::Escape => "target_escape",
-            TargetError::Nul => "target_nul",
-            TargetError::Control => "target_control",
-            TargetError::Backslash => "target_backslash",
-            TargetError::Fragment => "target_fragment",
-            TargetError::EncodedSlash => "target_encoded_slash",
-            TargetError::HiddenDotSegment => "target_hidden_dot_segment",
-            TargetError::Asterisk => "target_asterisk",
-            TargetError::Scheme => "target_scheme",
-            TargetError::Authority => "target_authority",
-            TargetError::Form => "target_form",
+            TargetError::Escape => "escape",
+            TargetError::Nul => "nul",
+            TargetError::Control => "control",
+            TargetError::Backslash => "backslash",
+            TargetError::Fragment => "fragment",
+            TargetError::EncodedSlash => "encoded_slash",
+            TargetError::OtherRoute => "other_route",
+            TargetError::HiddenDotSegment => "hidden_dot_segment",
+            TargetError::Asterisk => "asterisk",
+            TargetError::Scheme => "scheme",
+            TargetError::Authority => "authority",
+            TargetError::Form => "form",
         }
     }
 }
@@ -160,6 +163,12 @@ pub fn canonical_path<'a>(raw: &'a str, rules: &TargetRules) -> Result<Cow<'a, s
     Ok(canonical)
 }
 
+/// Whether a path has an encoded slash, in either spelling.
+pub fn has_encoded_slash(path: &str) -> bool {
+    let mut escapes = memchr::memchr_iter(b'%', path.as_bytes());
+    escapes.any(|at| matches!(path.as_bytes().get(at + 1..at + 3), Some(b"2F" | b"2f")))
+}
+
 /// What a byte of a path calls for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -218,7 +227,7 @@ fn is_canonical(path: &[u8], rules: &TargetRules) -> bool {
 /// Whether an escape stays exactly as it is written.
 fn is_kept(decoded: u8, digits: &[u8], rules: &TargetRules) -> bool {
     let lower = digits.iter().take(2).any(u8::is_ascii_lowercase);
-    let slash = decoded == b'/' && rules.encoded_slash != EncodedSlash::Keep;
+    let slash = decoded == b'/' && rules.decode_slashes;
     !lower && !slash && decoded != 0 && !is_unreserved(decoded)
 }
 
@@ -250,12 +259,11 @@ fn normalize_escapes(raw: &str, rules: &TargetRules) -> Result<String, TargetErr
             Class::Percent => {
                 let decoded = escape(after).ok_or(TargetError::Escape)?;
                 rest = after.get(2..).unwrap_or_default();
-                match (decoded, rules.encoded_slash) {
-                    (0, _) => return Err(TargetError::Nul),
-                    (b'/', EncodedSlash::Reject) => return Err(TargetError::EncodedSlash),
-                    (b'/', EncodedSlash::Decode) => out.push('/'),
-                    (byte, _) if is_unreserved(byte) => out.push(char::from(byte)),
-                    (byte, _) => push_escape(&mut out, byte),
+                match decoded {
+                    0 => return Err(TargetError::Nul),
+                    b'/' if rules.decode_slashes => out.push('/'),
+                    byte if is_unreserved(byte) => out.push(char::from(byte)),
+                    byte => push_escape(&mut out, byte),
                 }
             }
         }
@@ -319,15 +327,10 @@ fn hides_dot_segment(segment: &str) -> bool {
 mod tests {
     use super::*;
 
-    const RULES: TargetRules = TargetRules { merge_slashes: true, encoded_slash: EncodedSlash::Keep };
+    const RULES: TargetRules = TargetRules { merge_slashes: true, decode_slashes: false };
 
     fn canonical(raw: &str) -> String {
         canonical_path(raw, &RULES).map(Cow::into_owned).unwrap_or_else(|error| error.as_str().into())
-    }
-
-    fn canonical_with(encoded_slash: EncodedSlash, raw: &str) -> String {
-        let rules = TargetRules { encoded_slash, ..RULES };
-        canonical_path(raw, &rules).map(Cow::into_owned).unwrap_or_else(|error| error.as_str().into())
     }
 
     #[test]
@@ -379,38 +382,46 @@ mod tests {
     #[test]
     fn paths_without_a_safe_reading_are_refused_with_their_reason() {
         for (raw, reason) in [
-            ("/%", "target_escape"),
-            ("/%4", "target_escape"),
-            ("/%zz", "target_escape"),
-            ("/%+1", "target_escape"),
-            ("/a%00", "target_nul"),
-            ("/a\0", "target_nul"),
-            ("/a\r\nb", "target_control"),
-            ("/a b", "target_control"),
-            ("/a\x7f", "target_control"),
-            ("/a\\..\\b", "target_backslash"),
-            ("/a#b", "target_fragment"),
-            ("/a%2F..%2Fb", "target_hidden_dot_segment"),
-            ("/a/..%2fb", "target_hidden_dot_segment"),
-            ("/a/x%5c..", "target_hidden_dot_segment"),
-            ("/%2e%2fb", "target_hidden_dot_segment"),
-            ("/x/..;/admin", "target_hidden_dot_segment"),
-            ("/x/%2e%2e;a=b/admin", "target_hidden_dot_segment"),
-            ("/.;", "target_hidden_dot_segment"),
-            ("", "target_form"),
-            ("admin", "target_form"),
+            ("/%", "escape"),
+            ("/%4", "escape"),
+            ("/%zz", "escape"),
+            ("/%+1", "escape"),
+            ("/a%00", "nul"),
+            ("/a\0", "nul"),
+            ("/a\r\nb", "control"),
+            ("/a b", "control"),
+            ("/a\x7f", "control"),
+            ("/a\\..\\b", "backslash"),
+            ("/a#b", "fragment"),
+            ("/a%2F..%2Fb", "hidden_dot_segment"),
+            ("/a/..%2fb", "hidden_dot_segment"),
+            ("/a/x%5c..", "hidden_dot_segment"),
+            ("/%2e%2fb", "hidden_dot_segment"),
+            ("/x/..;/admin", "hidden_dot_segment"),
+            ("/x/%2e%2e;a=b/admin", "hidden_dot_segment"),
+            ("/.;", "hidden_dot_segment"),
+            ("", "form"),
+            ("admin", "form"),
         ] {
             assert_eq!(canonical(raw), reason, "{raw:?}");
         }
     }
 
     #[test]
-    fn encoded_slash_follows_its_policy() {
-        assert_eq!(canonical_with(EncodedSlash::Keep, "/a%2fb"), "/a%2Fb");
-        assert_eq!(canonical_with(EncodedSlash::Reject, "/a%2Fb"), "target_encoded_slash");
-        assert_eq!(canonical_with(EncodedSlash::Decode, "/a%2Fb"), "/a/b");
-        assert_eq!(canonical_with(EncodedSlash::Decode, "/a%2F..%2Fb%2F"), "/b/");
-        assert_eq!(canonical_with(EncodedSlash::Reject, "/a%252Fb"), "/a%252Fb");
+    fn encoded_slashes_stay_or_are_decoded() {
+        let decoded = |raw| {
+            let rules = TargetRules { decode_slashes: true, ..RULES };
+            canonical_path(raw, &rules).map(Cow::into_owned).expect("a path")
+        };
+        for (raw, kept, path) in [
+            ("/a%2fb", "/a%2Fb", "/a/b"),
+            ("/a%2F%2Fb%2f", "/a%2F%2Fb%2F", "/a/b/"),
+            ("/a%252Fb", "/a%252Fb", "/a%252Fb"),
+            ("/a%2F..%2Fb%2F", "hidden_dot_segment", "/b/"),
+        ] {
+            assert_eq!((canonical(raw).as_str(), decoded(raw).as_str()), (kept, path), "{raw}");
+            assert_eq!(has_encoded_slash(raw), raw != "/a%252Fb", "{raw}");
+        }
     }
 
     #[test]

@@ -36,16 +36,16 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The metric label.
+    /// The word in access records.
     pub fn as_str(self) -> &'static str {
         match self {
-            HostError::Empty => "host_empty",
-            HostError::Userinfo => "host_userinfo",
-            HostError::Character => "host_character",
-            HostError::Label => "host_label",
-            HostError::Literal => "host_literal",
-            HostError::Port => "host_port",
-            HostError::Length => "host_length",
+            HostError::Empty => "empty",
+            HostError::Userinfo => "userinfo",
+            HostError::Character => "character",
+            HostError::Label => "label",
+            HostError::Literal => "literal",
+            HostError::Port => "port",
+            HostError::Length => "length",
         }
     }
 }

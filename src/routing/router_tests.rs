@@ -6,22 +6,7 @@ use crate::routing::ClientCertificateView;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 fn route(hosts: &[&str], path: Option<PathConfig>) -> RouteConfig {
-    RouteConfig {
-        name: None,
-        hosts: hosts.iter().map(|host| (*host).into()).collect(),
-        path,
-        methods: Vec::new(),
-        headers: Default::default(),
-        query: Default::default(),
-        client: Vec::new(),
-        client_certificate: Default::default(),
-        access: None,
-        timeouts: Default::default(),
-        limits: Default::default(),
-        upstream: None,
-        redirect: None,
-        respond: None,
-    }
+    RouteConfig { hosts: hosts.iter().map(|host| (*host).into()).collect(), path, ..RouteConfig::default() }
 }
 
 fn prefix(path: &str) -> Option<PathConfig> {

@@ -2,7 +2,7 @@
 //!
 //! All problems of all steps come out together; nothing that serves is touched.
 
-use super::{FixedResponse, Limits, Pages, Paths, Redirect, Route, Shared, Snapshot, Target};
+use super::{EncodedSlash, FixedResponse, Limits, Pages, Paths, Redirect, Route, Shared, Snapshot, Target};
 use crate::access::cidr_list;
 use crate::access::cidr_set::CidrSet;
 use crate::access::client_addr::TrustedProxies;
@@ -78,7 +78,10 @@ fn compile(
         access_log,
         pages,
         limits: Limits::from(&config.limits),
-        paths: Paths { merge_slashes: config.paths.merge_slashes, encoded_slash: config.paths.encoded_slash },
+        paths: Paths {
+            merge_slashes: config.paths.merge_slashes,
+            decode_slashes: config.paths.encoded_slash == EncodedSlash::Decode,
+        },
         unrouted: metrics.route("none"),
         rejected: metrics.route("rejected"),
         config: Arc::new(config),
@@ -143,6 +146,7 @@ impl Compiler<'_> {
         let body_limit = config.limits.body.unwrap_or(self.config.limits.body).0;
         Some(Arc::new(Route {
             target,
+            encoded_slash: config.encoded_slash.unwrap_or(self.config.paths.encoded_slash),
             access,
             timeouts: Timeouts {
                 connect: config.timeouts.connect.0,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use compile::prepare;
-pub use rejection::{Pages, Rejection};
+pub use rejection::{Cause, Pages, Rejection};
 pub use store::SnapshotStore;
 pub use target::{FixedResponse, Redirect, Target};
 
@@ -79,6 +79,8 @@ pub struct Route {
     pub name: String,
     /// Where its requests go.
     pub target: Target,
+    /// What happens to `%2F` in its paths.
+    pub encoded_slash: EncodedSlash,
     /// Its own CIDR policy, after the global one.
     pub access: Option<AccessPolicy>,
     /// Upstream timeouts.
@@ -115,8 +117,8 @@ pub struct Limits {
 pub struct Paths {
     /// `//` becomes `/`.
     pub merge_slashes: bool,
-    /// What happens to `%2F`.
-    pub encoded_slash: EncodedSlash,
+    /// `%2F` becomes `/` before routing.
+    pub decode_slashes: bool,
 }
 
 impl Limits {

@@ -7,6 +7,7 @@ use super::target::{FixedResponse, put};
 use crate::config::{Config, Problems, Source};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use std::fmt;
 
 /// Why a request was refused, or why its upstream could not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,28 @@ pub enum Rejection {
     Internal,
 }
 
+/// A rejection, and which of its causes it was: what an operator needs to find the client at fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// What it is answered as.
+    pub rejection: Rejection,
+    /// One word, where the rejection has more than one cause.
+    pub detail: Option<&'static str>,
+}
+
+impl From<Rejection> for Cause {
+    fn from(rejection: Rejection) -> Self {
+        Cause { rejection, detail: None }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.rejection.reason())?;
+        self.detail.map_or(Ok(()), |detail| write!(f, " ({detail})"))
+    }
+}
+
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
 const TABLE: [(Rejection, u16, &str, &str); 23] = {
     use Rejection as R;
@@ -105,6 +128,11 @@ impl Rejection {
     /// The word for it in the access log and in `portcullis_rejections_total`.
     pub fn reason(self) -> &'static str {
         TABLE[self as usize].2
+    }
+
+    /// With the word for its cause.
+    pub fn because(self, detail: &'static str) -> Cause {
+        Cause { rejection: self, detail: Some(detail) }
     }
 }
 

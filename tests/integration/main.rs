@@ -12,6 +12,7 @@ mod client_address;
 mod client_certificates;
 mod connection_limits;
 mod curl;
+mod encoded_slashes;
 mod exchange;
 mod forwarding;
 mod framing;

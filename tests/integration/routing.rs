@@ -169,21 +169,6 @@ fn paths_are_made_canonical_before_routing_and_go_upstream_like_that() {
 }
 
 #[test]
-fn encoded_slashes_are_kept_rejected_or_decoded() {
-    for (policy, expected) in [("keep", "rest"), ("reject", ""), ("decode", "admin")] {
-        let gateway = Gateway::start(&format!(
-            "routes:\n  - {{ path: /admin/x, respond: {{ body: admin }} }}\n  - {{ respond: {{ body: rest }} }}\n\
-             paths: {{ encoded_slash: {policy} }}"
-        ));
-        let response = gateway.get("a", "/admin%2Fx");
-        match policy {
-            "reject" => assert_eq!(response.status, 400),
-            _ => assert_eq!(response.text(), expected, "{policy}"),
-        }
-    }
-}
-
-#[test]
 fn the_authority_of_an_absolute_target_must_agree_with_host() {
     let origin = Origin::fixed("hello");
     let gateway = Gateway::with_origin("routes: [{ hosts: [app.test], upstream: [\"{ORIGIN}\"] }]", &origin);

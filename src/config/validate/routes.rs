@@ -3,8 +3,8 @@
 use super::super::error::{ValueError, quoted};
 use super::super::telemetry::placeholders;
 use super::super::{
-    Config, EndpointConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig, UpstreamTargetConfig,
-    ValueMatchConfig, suggest,
+    Config, EncodedSlash, EndpointConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig,
+    UpstreamTargetConfig, ValueMatchConfig, suggest,
 };
 use super::{Check, MAX_WEIGHT, label, syntax};
 use std::collections::{BTreeMap, HashMap};
@@ -41,6 +41,7 @@ impl Check<'_> {
                 }
             }
             self.predicates(config, route, &path);
+            self.encoded_slash(config, route, &path);
             self.route_access(route, &path);
             self.timeouts(route, &path);
             self.target(config, route, &path);
@@ -60,7 +61,9 @@ impl Check<'_> {
             None => Ok(()),
             Some(PathConfig::Regex(regex)) => syntax::regex(regex),
             Some(PathConfig::Prefix(written) | PathConfig::Exact(written)) => {
-                syntax::path(written).and_then(|()| syntax::reachable(written, config.paths.merge_slashes))
+                let slash = route.encoded_slash.unwrap_or(config.paths.encoded_slash);
+                syntax::path(written)
+                    .and_then(|()| syntax::reachable(written, config.paths.merge_slashes, slash))
             }
         };
         self.require(format!("{path}.path"), result);
@@ -86,6 +89,17 @@ impl Check<'_> {
         }
         self.entries(&route.client, &format!("{path}.client"));
         self.client_certificate(config, route, path);
+    }
+
+    /// What is decoded before routing cannot be kept after it.
+    fn encoded_slash(&mut self, config: &Config, route: &RouteConfig, path: &str) {
+        let global = config.paths.encoded_slash;
+        if (global, route.encoded_slash) == (EncodedSlash::Decode, Some(EncodedSlash::Keep)) {
+            let error =
+                ValueError::new("`paths.encoded_slash: decode` has made %2F a / before a route is chosen");
+            let hint = "set `paths.encoded_slash` to keep or reject, and decode in the routes that need it";
+            self.refuse(format!("{path}.encoded_slash"), error.with_hint(hint));
+        }
     }
 
     fn client_certificate(&mut self, config: &Config, route: &RouteConfig, path: &str) {

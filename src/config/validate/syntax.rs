@@ -1,5 +1,6 @@
 //! The grammar of single values: host patterns, paths, methods, headers, regular expressions.
 
+use super::super::EncodedSlash;
 use super::super::error::{ValueError, quoted};
 use std::net::Ipv6Addr;
 
@@ -64,13 +65,17 @@ pub(super) fn path(text: &str) -> Result<(), ValueError> {
     }
 }
 
-/// Whether a request whose path was made canonical can ever have this path.
-pub(super) fn reachable(path: &str, merge_slashes: bool) -> Result<(), ValueError> {
+/// Whether a request whose path was made canonical can ever have this path, and pass the policy for `%2F`
+/// of its route.
+pub(super) fn reachable(path: &str, merge_slashes: bool, slash: EncodedSlash) -> Result<(), ValueError> {
     let never = |hint: &str| {
         Err(ValueError::new(format!("no request has the path {}", quoted(path))).with_hint(hint))
     };
     if path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return never("`.` and `..` are resolved before routing");
+    }
+    if slash != EncodedSlash::Keep && path.to_ascii_uppercase().contains("%2F") {
+        return never("%2F stays in a path only with `encoded_slash: keep`");
     }
     match merge_slashes && path.contains("//") {
         true => never("`paths.merge_slashes` makes // one /"),

@@ -184,6 +184,7 @@ fn append_value(
         Field::Endpoint => record.endpoint.map(str::as_bytes),
         Field::Route => Some(record.route.as_bytes()),
         Field::Rejection => record.rejection.map(str::as_bytes),
+        Field::RejectionDetail => record.rejection_detail.map(str::as_bytes),
         Field::UserAgent => record.user_agent,
         Field::Referer => record.referer,
         _ => return append_measure(out, field, record),

@@ -29,6 +29,7 @@ fn record() -> AccessRecord<'static> {
         route: "api",
         generation: 3,
         rejection: None,
+        rejection_detail: None,
         user_agent: Some(b"curl/8 \"x\""),
         referer: None,
     }
@@ -81,7 +82,8 @@ fn json_has_the_keys_of_the_contract_in_their_order() {
 fn json_leaves_out_what_is_not_there() {
     let text = line(&Format::Json, &bare(), &Redaction::default());
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let missing = ["peer", "tls", "query", "upstream", "endpoint", "upstream_ms", "rejection", "referer"];
+    let missing =
+        ["peer", "tls", "query", "upstream", "endpoint", "upstream_ms", "rejection", "rejection_detail"];
     assert!(missing.iter().all(|key| value.get(key).is_none()), "{text}");
     assert_eq!(value["attempts"], 1);
 }
@@ -104,6 +106,19 @@ fn combined_is_what_apache_writes() {
 fn a_template_writes_its_fields_and_dashes() {
     let format = template("{{{status}}} {duration_ms}ms {referer} \"{user_agent}\"!");
     assert_eq!(line(&format, &record(), &Redaction::default()), "{200} 12.007ms - \"curl/8 \\\"x\\\"\"!\n");
+}
+
+#[test]
+fn a_refusal_has_its_word_and_its_detail_in_json_and_templates() {
+    let refused = AccessRecord { rejection: Some("target"), rejection_detail: Some("nul"), ..record() };
+    let json = line(&Format::Json, &refused, &Redaction::default());
+    assert!(
+        json.contains(r#","generation":3,"rejection":"target","rejection_detail":"nul","user_agent""#),
+        "{json}"
+    );
+    let format = template("{rejection} {rejection_detail}");
+    assert_eq!(line(&format, &refused, &Redaction::default()), "target nul\n");
+    assert_eq!(line(&format, &record(), &Redaction::default()), "- -\n");
 }
 
 #[test]
@@ -155,7 +170,7 @@ proptest! {
     ) {
         let record = AccessRecord {
             request_id: &text, listener: &text, method: &text, host: &text, path: &text, route: &text,
-            query: Some(&query), rejection: Some(&text), user_agent: Some(&bytes), referer: Some(&bytes),
+            query: Some(&query), rejection: Some(&text), rejection_detail: Some(&text), user_agent: Some(&bytes), referer: Some(&bytes),
             status, bytes_in: big, bytes_out: big, duration: Duration::from_nanos(nanos), client: client.into(),
             ..record()
         };

@@ -9,6 +9,7 @@ use super::redact::QueryRedaction;
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput, Problems, Source};
 use ahash::AHashSet;
 use ipnet::IpNet;
+use prometheus::IntCounter;
 use std::net::IpAddr;
 
 /// Prefixes in `exclude.clients`: they are compared one after the other, so there must be few.
@@ -87,8 +88,20 @@ impl AccessLogPolicy {
         self.output == AccessLogOutput::Off
     }
 
-    /// Whether the operator does not want the record of such a request. IPv4-mapped clients are IPv4.
-    pub fn excludes(&self, client: IpAddr, path: &str, status: u16) -> bool {
+    /// Whether such a request gets a record. One the operator does not want is counted in `excluded`.
+    pub fn wants(&self, client: IpAddr, path: &str, status: u16, excluded: &IntCounter) -> bool {
+        if self.is_off() {
+            return false;
+        }
+        let unwanted = self.excludes(client, path, status);
+        if unwanted {
+            excluded.inc();
+        }
+        !unwanted
+    }
+
+    /// IPv4-mapped clients are IPv4.
+    fn excludes(&self, client: IpAddr, path: &str, status: u16) -> bool {
         self.status.contains(&status)
             || (!self.paths.is_empty() && self.paths.contains(path))
             || (!self.clients.is_empty() && {

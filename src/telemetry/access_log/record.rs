@@ -52,6 +52,8 @@ pub struct AccessRecord<'a> {
     pub generation: u64,
     /// Why the gateway refused, when it did.
     pub rejection: Option<&'a str>,
+    /// Which of the causes of [`AccessRecord::rejection`] it was, where there is more than one.
+    pub rejection_detail: Option<&'a str>,
     /// User-Agent as sent.
     pub user_agent: Option<&'a [u8]>,
     /// Referer as sent.
@@ -80,7 +82,8 @@ fields! {
     Method "method" Host "host" Path "path" Query "query" Protocol "protocol" Status "status"
     BytesIn "bytes_in" BytesOut "bytes_out" Duration "duration_ms" Upstream "upstream"
     Endpoint "endpoint" UpstreamTime "upstream_ms" Attempts "attempts" Route "route"
-    Generation "generation" Rejection "rejection" UserAgent "user_agent" Referer "referer"
+    Generation "generation" Rejection "rejection" RejectionDetail "rejection_detail"
+    UserAgent "user_agent" Referer "referer"
 }
 
 impl Field {
