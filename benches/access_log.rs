@@ -37,6 +37,7 @@ fn record() -> AccessRecord<'static> {
         route: "api",
         generation: 3,
         rejection: None,
+        rejection_detail: None,
         user_agent: Some(b"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"),
         referer: Some(b"https://app.example.com/customers"),
     }

@@ -6,7 +6,8 @@
 //! are removed (encoded ones too; above the root they stay at the root, §5.2.4), doubled slashes are
 //! merged if asked. What has no safe reading is refused: broken escapes, NUL, control characters, raw
 //! backslashes, fragments, and dot segments that only appear when somebody later decodes `%2F` or `%5C`
-//! (`/a%2F..%2Fb`) or cuts parameters off (`/a/..;x/b`). Making a canonical path canonical again changes nothing.
+//! (`/a%2F..%2Fb`) or cuts parameters off (`/a/..;x/b`), or does both. Making a canonical path canonical
+//! again changes nothing.
 //!
 //! It does not look at hosts (`routing::host` does) and leaves queries as they are.
 
@@ -302,25 +303,29 @@ fn remove_dot_segments(path: &str, merge_slashes: bool) -> String {
     out
 }
 
-/// Whether a canonical segment would be or hold a dot segment once its encoded slashes are decoded, or
-/// once its parameters are cut off, as servlet containers do (`/..;x/`).
+/// Whether a canonical segment would be or hold a dot segment once its encoded slashes are decoded, its
+/// parameters are cut off, as servlet containers do (`/..;x/`), or both.
 fn hides_dot_segment(segment: &str) -> bool {
-    if matches!(segment.split_once(';'), Some(("." | "..", _))) {
-        return true;
-    }
-    let separators = || {
-        segment
-            .match_indices('%')
-            .filter(|(at, _)| matches!(segment.as_bytes().get(at + 1..at + 3), Some(b"2F" | b"5C")))
-    };
-    let mut start = 0;
-    for (at, _) in separators() {
-        if matches!(segment.get(start..at), Some("." | "..")) {
+    let mut rest = segment;
+    loop {
+        let (name, after) = rest.split_at(rest.find(['%', ';']).unwrap_or(rest.len()));
+        // A plain dot segment is gone by now: what ends here stands behind an encoded slash.
+        let ends = after.is_empty() || [";", "%2F", "%5C", "%3B"].iter().any(|end| after.starts_with(end));
+        if matches!(name, "." | "..") && ends {
             return true;
         }
-        start = at + 3;
+        match next_part(after) {
+            Some(next) => rest = next,
+            None => return false,
+        }
     }
-    start > 0 && matches!(segment.get(start..), Some("." | ".."))
+}
+
+/// What stands behind the next encoded slash or backslash.
+fn next_part(text: &str) -> Option<&str> {
+    let separator = |at: usize| matches!(text.as_bytes().get(at + 1..at + 3), Some(b"2F" | b"5C"));
+    let at = text.match_indices('%').map(|(at, _)| at).find(|at| separator(*at))?;
+    text.get(at + 3..)
 }
 
 #[cfg(test)]
@@ -400,6 +405,10 @@ mod tests {
             ("/x/..;/admin", "hidden_dot_segment"),
             ("/x/%2e%2e;a=b/admin", "hidden_dot_segment"),
             ("/.;", "hidden_dot_segment"),
+            ("/public%2F..;/admin", "hidden_dot_segment"),
+            ("/a%5C.;x=1", "hidden_dot_segment"),
+            ("/a/..%3bx/b", "hidden_dot_segment"),
+            ("/a;b%2F..", "hidden_dot_segment"),
             ("", "form"),
             ("admin", "form"),
         ] {
