@@ -119,6 +119,13 @@ supply_chain() {
     fi
 }
 
+# Checked, not built: nothing is linked, so no libfuzzer has to be compiled for it.
+fuzz_targets() {
+    CUSTOM_LIBFUZZER_PATH=/nonexistent/libfuzzer.a cargo clippy --manifest-path tests/fuzz/Cargo.toml \
+        --target-dir "${CARGO_TARGET_DIR:-target}/fuzz" --locked --quiet -- -D warnings
+    rustfmt --edition 2024 --check tests/fuzz/slice.rs tests/fuzz/fuzz_targets/*.rs
+}
+
 documentation() {
     RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --locked --quiet
 }
@@ -132,6 +139,7 @@ step 'metric names' metric_names
 step 'format' cargo fmt --check
 step 'lint' cargo clippy --all-targets --locked --quiet -- -D warnings
 step 'documentation' documentation
+step 'fuzz targets' fuzz_targets
 step 'configuration files' configuration_files
 step 'licences, bans, sources' supply_chain
 step 'examples in the documentation' cargo test --doc --locked --quiet

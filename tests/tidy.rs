@@ -107,7 +107,7 @@ fn no_file_names_a_package_registry() {
     // Put together here so that this file keeps the rule too.
     let hosts = ["crates", "npmjs", "pypi", "rubygems"]
         .map(|name| format!("{name}.{}", if name == "crates" { "io" } else { "org" }));
-    for path in tracked().iter().filter(|path| *path != "Cargo.lock") {
+    for path in tracked().iter().filter(|path| !path.ends_with("Cargo.lock")) {
         let text = fs::read(root().join(path)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         for host in &hosts {
@@ -264,7 +264,8 @@ fn sources() -> Vec<File> {
 fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
-        if path.is_dir() {
+        // A build folder may stand beside a crate of its own (tests/fuzz).
+        if path.is_dir() && !path.ends_with("target") {
             collect(&path, into);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             into.push(path);
