@@ -15,7 +15,10 @@ mod request_target;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const TARGETS: &[(&str, fn(&[u8]))] = &[
+/// Panics when an invariant does not hold.
+type Check = fn(&[u8]);
+
+const TARGETS: [(&str, Check); 4] = [
     ("forwarding_headers", forwarding_headers::check),
     ("host", host::check),
     ("proxy_header", proxy_header::check),
@@ -49,7 +52,7 @@ fn every_target_has_its_file_and_its_row() {
 }
 
 /// The bytes, every beginning of them, and each byte once replaced by a few that mean something somewhere.
-fn neighbours(seed: &[u8], check: &fn(&[u8])) {
+fn neighbours(seed: &[u8], check: Check) {
     for end in 0..=seed.len() {
         check(&seed[..end]);
     }

@@ -21,11 +21,6 @@ pub mod proxy {
     pub mod request_target;
 }
 
-/// What `proxy` takes from a compiled configuration.
-pub mod snapshot {
-    pub use crate::config::EncodedSlash;
-}
-
 /// Routing, as far as it parses.
 #[path = "../../src/routing"]
 pub mod routing {
