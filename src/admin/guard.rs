@@ -1,6 +1,7 @@
 //! Who may read `/v1`: clients on this machine, and no web page they happen to have open.
 //!
-//! Two checks. The peer must be a loopback address. And the Host must be an address or `localhost`:
+//! Three checks. What changes something must not carry an Origin: a web page may send it here though it
+//! never learns the answer (Fetch Standard, section 3.2). The peer must be a loopback address. And the Host must be an address or `localhost`:
 //! a web page whose own name was re-pointed at 127.0.0.1 (DNS rebinding) sends that name. Knows
 //! nothing of tokens.
 
@@ -30,6 +31,11 @@ pub async fn local_only(request: Request, next: Next) -> Response {
         )
         .hint("ask for http://127.0.0.1:7998/v1/…")
         .into_response();
+    }
+    if !request.method().is_safe() && request.headers().contains_key(header::ORIGIN) {
+        return ProblemDocument::new(StatusCode::FORBIDDEN, "a web page cannot change anything here")
+            .hint("browsers send Origin; ask with curl or another program")
+            .into_response();
     }
     next.run(request).await
 }

@@ -1,6 +1,7 @@
 //! `/livez`, `/readyz` and `/metrics`: what probes and Prometheus read. They answer anyone.
 
 use super::AdminState;
+use crate::background::gauges;
 use crate::background::readiness::{ReadinessReport, Serving};
 use axum::Json;
 use axum::extract::State;
@@ -25,5 +26,6 @@ pub async fn ready(State(state): State<AdminState>) -> (StatusCode, Json<Readine
 
 /// `GET /metrics`: every metric in the text format.
 pub async fn metrics(State(state): State<AdminState>) -> ([(HeaderName, &'static str); 1], String) {
+    gauges::show_upstreams(&state.store.pin());
     ([(header::CONTENT_TYPE, METRICS_TYPE)], state.metrics.render())
 }

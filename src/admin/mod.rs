@@ -1,6 +1,7 @@
 //! What port 7998 says: life, readiness, metrics, and what the process runs.
 //!
-//! Handlers read memory only: the serving snapshot, the readiness facts, the metric registry. They
+//! Handlers read memory only: the serving snapshot, the readiness facts, the metric registry; those that
+//! change something change an atomic. They
 //! run on a thread of their own ([`service`]), so traffic cannot starve them and they cannot slow
 //! traffic. `/livez`, `/readyz` and `/metrics` answer anyone; `/v1` answers this machine only
 //! ([`guard`]).
@@ -21,7 +22,7 @@ use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -64,6 +65,8 @@ pub fn router(state: AdminState) -> Router {
         .route("/status", get(status::status))
         .route("/routes", get(routes::routes))
         .route("/upstreams", get(upstreams::upstreams))
+        .route("/upstreams/{name}/endpoints/{address}/drain", post(upstreams::drain))
+        .route("/upstreams/{name}/endpoints/{address}/enable", post(upstreams::enable))
         .route("/certificates", get(certificates::certificates))
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed)

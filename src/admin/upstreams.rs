@@ -1,14 +1,20 @@
-//! `/v1/upstreams`: the pools that serve and their endpoints.
+//! `/v1/upstreams`: the pools that serve, their endpoints, and how they are doing; endpoints are drained
+//! and enabled here.
 
-use super::AdminState;
+use super::problem::ProblemDocument;
+use super::{AdminState, rfc3339, unix_seconds};
 use crate::config::BalanceConfig;
 use crate::upstream::endpoint::Endpoint;
+use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
+use crate::upstream::state::{Health, Mode};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use serde::Serialize;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 /// The body of `/v1/upstreams`.
 #[derive(Debug, Serialize)]
@@ -26,15 +32,33 @@ struct UpstreamView {
     keepalive: u32,
     /// Whether the gateway speaks TLS to it.
     tls: bool,
+    /// Which endpoints get the requests: `primaries`, `backups`, `panic` (all) or `nobody`.
+    serving: &'static str,
+    requests_in_flight: u32,
+    /// 0 = no limit.
+    max_requests: u32,
+    /// `open` while it works on `max_requests`: more are refused.
+    circuit: &'static str,
     endpoints: Vec<EndpointView>,
 }
 
+/// One endpoint; also the answer to a change of it.
 #[derive(Debug, Serialize)]
-struct EndpointView {
+pub struct EndpointView {
     address: SocketAddr,
     weight: u32,
-    /// Whether it gets requests.
+    backup: bool,
+    /// Whether it should get requests.
     up: bool,
+    /// What active checks say: `unchecked`, `pending`, `up` or `down`.
+    health: &'static str,
+    /// What operators say: `enabled` or `drained`.
+    mode: &'static str,
+    /// When it is back, if it is out for its failures.
+    ejected_until: Option<String>,
+    requests_in_flight: u32,
+    /// As `balance: p2c` knows it; null before the first answer.
+    latency_ms: Option<f64>,
 }
 
 /// `GET /v1/upstreams`.
@@ -42,6 +66,54 @@ pub async fn upstreams(State(state): State<AdminState>) -> Json<Upstreams> {
     let snapshot = state.store.pin();
     let upstreams = snapshot.pools.values().map(|pool| UpstreamView::from(&**pool));
     Json(Upstreams { generation: snapshot.generation, upstreams: upstreams.collect() })
+}
+
+/// What a change is about: the upstream's name and the endpoint's address, as this API writes them.
+type Named = Path<(String, String)>;
+
+/// `POST /v1/upstreams/{name}/endpoints/{address}/drain`: it gets no new requests, through reloads too.
+///
+/// # Errors
+/// 404 when there is no such endpoint.
+pub async fn drain(
+    State(state): State<AdminState>,
+    Path((name, address)): Named,
+) -> Result<Json<EndpointView>, ProblemDocument> {
+    set_mode(&state, &name, &address, Mode::Drained)
+}
+
+/// `POST /v1/upstreams/{name}/endpoints/{address}/enable`: it may get requests again.
+///
+/// # Errors
+/// 404 when there is no such endpoint.
+pub async fn enable(
+    State(state): State<AdminState>,
+    Path((name, address)): Named,
+) -> Result<Json<EndpointView>, ProblemDocument> {
+    set_mode(&state, &name, &address, Mode::Enabled)
+}
+
+fn set_mode(
+    state: &AdminState,
+    name: &str,
+    address: &str,
+    mode: Mode,
+) -> Result<Json<EndpointView>, ProblemDocument> {
+    let snapshot = state.store.pin();
+    let missing = |what| ProblemDocument::new(StatusCode::NOT_FOUND, what);
+    let Some(pool) = snapshot.pools.get(name) else {
+        let problem = missing(format!("no upstream is named `{name}`"));
+        return Err(problem.hint("GET /v1/upstreams lists them; an inline list has the name of its route"));
+    };
+    let endpoints = pool.endpoints();
+    let Some(endpoint) = endpoints.iter().find(|endpoint| &*endpoint.label == address) else {
+        let problem = missing(format!("`{name}` has no endpoint `{address}`"));
+        return Err(problem.hint("GET /v1/upstreams lists their addresses"));
+    };
+    if endpoint.state.set_mode(mode) != mode {
+        log::info!("upstream {name}: {address} is {} by the admin API", word_of_mode(mode));
+    }
+    Ok(Json(EndpointView::from(&**endpoint)))
 }
 
 impl From<&Pool> for UpstreamView {
@@ -52,6 +124,15 @@ impl From<&Pool> for UpstreamView {
             balance: config.balance.clone(),
             keepalive: config.keepalive,
             tls: config.tls.is_some(),
+            serving: match pool.serving() {
+                Serving::Primaries => "primaries",
+                Serving::Backups => "backups",
+                Serving::Panic => "panic",
+                Serving::Nobody => "nobody",
+            },
+            requests_in_flight: pool.in_flight(),
+            max_requests: config.max_requests,
+            circuit: if pool.is_full() { "open" } else { "closed" },
             endpoints: pool.endpoints().iter().map(|endpoint| EndpointView::from(&**endpoint)).collect(),
         }
     }
@@ -59,10 +140,30 @@ impl From<&Pool> for UpstreamView {
 
 impl From<&Endpoint> for EndpointView {
     fn from(endpoint: &Endpoint) -> Self {
+        let (now, state) = (Moment::now(), &endpoint.state);
+        let until = SystemTime::now() + state.ejected_until().since(now);
         EndpointView {
             address: endpoint.address,
             weight: endpoint.weight,
-            up: endpoint.state.available(Moment::now()),
+            backup: endpoint.backup,
+            up: state.available(now),
+            health: match state.health() {
+                Health::Unchecked => "unchecked",
+                Health::Pending => "pending",
+                Health::Up => "up",
+                Health::Down => "down",
+            },
+            mode: word_of_mode(state.mode()),
+            ejected_until: state.ejected(now).then(|| rfc3339(unix_seconds(until))).flatten(),
+            requests_in_flight: state.in_flight(),
+            latency_ms: state.latency().micros(now).map(|micros| f64::from(micros) / 1_000.0),
         }
+    }
+}
+
+fn word_of_mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enabled => "enabled",
+        Mode::Drained => "drained",
     }
 }

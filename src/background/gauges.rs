@@ -3,12 +3,14 @@
 //! Called once at start and after each publish; knows nothing of requests.
 
 use crate::snapshot::Snapshot;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, UpstreamNow};
+use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
+use std::sync::Arc;
 
-/// Makes the metrics say what `serving` is. Series of routes, upstreams, endpoints and listeners
-/// that only `previous` had disappear; counters of kept ones go on.
-pub fn publish(metrics: &Metrics, serving: &Snapshot, previous: Option<&Snapshot>) {
+/// Makes the metrics say what `serving` is. Series of routes, upstreams, endpoints and listeners that it
+/// does not have disappear; counters of kept ones go on.
+pub fn publish(metrics: &Metrics, serving: &Snapshot) {
     metrics.config_generation(serving.generation);
     let certificates: Vec<(String, i64)> = serving
         .certificates
@@ -17,7 +19,7 @@ pub fn publish(metrics: &Metrics, serving: &Snapshot, previous: Option<&Snapshot
         .map(|certificate| (certificate.name.clone(), certificate.not_after))
         .collect();
     metrics.certificate_not_after(&certificates);
-    publish_endpoints(serving, previous);
+    show_upstreams(serving);
     // The two names of requests that no route took are series of the process, not of a file.
     let routes = serving.routes.iter().map(|route| route.name.as_str());
     let routes: Vec<&str> = routes.chain(["none", "rejected"]).collect();
@@ -29,16 +31,18 @@ pub fn publish(metrics: &Metrics, serving: &Snapshot, previous: Option<&Snapshot
     metrics.retain_listeners(&listeners.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 }
 
-fn publish_endpoints(serving: &Snapshot, previous: Option<&Snapshot>) {
-    for (name, pool) in &serving.pools {
-        let gone = previous.and_then(|previous| previous.pools.get(name)).into_iter();
-        for endpoint in gone.flat_map(|pool| pool.endpoints()) {
-            if !pool.endpoints().iter().any(|kept| kept.label == endpoint.label) {
-                pool.metrics().remove_endpoint(&endpoint.label);
-            }
-        }
-        for endpoint in pool.endpoints() {
-            pool.metrics().endpoint_up(&endpoint.label, endpoint.state.available(Moment::now()));
-        }
+/// Makes the metrics say what the upstreams of `serving` are like now; called before each scrape.
+pub fn show_upstreams(serving: &Snapshot) {
+    let now = Moment::now();
+    for pool in serving.pools.values() {
+        let endpoints = pool.endpoints().into_iter();
+        pool.metrics().show(UpstreamNow {
+            in_flight: pool.in_flight(),
+            circuit_open: pool.is_full(),
+            panicking: pool.serving() == Serving::Panic,
+            endpoints: endpoints
+                .map(|endpoint| (Arc::clone(&endpoint.label), endpoint.state.available(now)))
+                .collect(),
+        });
     }
 }

@@ -117,7 +117,7 @@ impl Reloader {
         let serving = self.store.pin();
         // Before the generation: a scrape in between must not see a new one that has not succeeded.
         self.shared.metrics.reload_succeeded();
-        gauges::publish(&self.shared.metrics, &serving, Some(&current));
+        gauges::publish(&self.shared.metrics, &serving);
         Ok(serving.generation)
     }
 

@@ -29,6 +29,12 @@ pub struct UpstreamConfig {
     /// When fewer percent of the endpoints are available, all are used; 0 = never.
     #[serde(default = "panic_percent")]
     pub panic_percent: u8,
+    /// Take endpoints out that keep failing; `None` = never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ejection: Option<EjectionConfig>,
+    /// Most requests in flight, more are refused; 0 = no limit.
+    #[serde(default)]
+    pub max_requests: u32,
     /// Idle connections kept, per worker.
     #[serde(default = "keepalive")]
     pub keepalive: u32,
@@ -59,9 +65,37 @@ impl UpstreamConfig {
             balance: BalanceConfig::default(),
             slow_start: HumanDuration::default(),
             panic_percent: panic_percent(),
+            ejection: None,
+            max_requests: 0,
             keepalive: keepalive(),
             tls: None,
             proxy_protocol: UpstreamProxyProtocol::Off,
+        }
+    }
+}
+
+/// `ejection:` of an upstream, when an endpoint is out for what it answered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EjectionConfig {
+    /// So many failures...
+    pub failures: u32,
+    /// ...within this time take an endpoint out...
+    pub window: HumanDuration,
+    /// ...for this long; longer when it fails again soon.
+    #[serde(rename = "for")]
+    pub eject_for: HumanDuration,
+    /// Never more than this share of the endpoints.
+    pub max_percent: u8,
+}
+
+impl Default for EjectionConfig {
+    fn default() -> Self {
+        EjectionConfig {
+            failures: 5,
+            window: HumanDuration::secs(10),
+            eject_for: HumanDuration::secs(30),
+            max_percent: 50,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::snapshot::{Cause, ClientCertificate, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
-use crate::upstream::state::InFlight;
+use crate::upstream::state::{InFlight, Slot};
 use http::header;
 use pingora_core::protocols::http::ServerSession;
 use prometheus::IntGauge;
@@ -80,7 +80,9 @@ pub struct Attempts {
     pub watch: Option<Arc<Watch>>,
     /// Its connection was shut because somebody was late.
     pub late: Option<Late>,
-    in_flight: Option<(Counted, InFlight)>,
+    /// Its place among the requests of the upstream, through all attempts.
+    pub slot: Option<Slot>,
+    in_flight: Option<InFlight>,
 }
 
 /// What a failure counts as where endpoints are chosen by latency: one that fails fast is not fast.
@@ -154,7 +156,7 @@ impl Exchange {
 impl Attempts {
     /// Begins an attempt on an endpoint of `pool`.
     pub fn begin(&mut self, pool: Arc<Pool>, endpoint: Arc<Endpoint>) {
-        self.in_flight = Some((Counted::new(pool.metrics().in_flight()), endpoint.state.enter()));
+        self.in_flight = Some(endpoint.state.enter());
         self.pool = Some(pool);
         self.endpoint = Some(endpoint);
         self.count += 1;
@@ -180,6 +182,13 @@ impl Attempts {
         }
         if !self.answered {
             self.finish(status);
+        }
+    }
+
+    /// The endpoint of this attempt has failed.
+    pub fn endpoint_failed(&self) {
+        if let (Some(pool), Some(endpoint)) = (&self.pool, &self.endpoint) {
+            pool.failed(endpoint);
         }
     }
 

@@ -89,6 +89,7 @@ fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchang
         }
     }
     exchange.attempt.end(exchange.status);
+    exchange.attempt.slot = None;
 }
 
 /// Requests are counted under their route, or under why they have none.

@@ -1,9 +1,9 @@
 //! The exchange with the upstream: which endpoint, what is tried again, what comes back.
 
-use super::affinity;
 use super::context::Exchange;
 use super::response_head::{self, Framing};
 use super::upstream_deadline::Watch;
+use super::{affinity, failure};
 use crate::config::UpstreamProxyProtocol;
 use crate::snapshot::{Rejection, Target};
 use crate::upstream::announce::announce;
@@ -31,6 +31,15 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
         return refuse(exchange, Rejection::Internal);
     };
     let pool = exchange.attempt.pool.clone().unwrap_or_else(|| Arc::clone(split.pick()));
+    // Known from here on: the record names it whatever becomes of the request.
+    exchange.attempt.pool = Some(Arc::clone(&pool));
+    if exchange.attempt.slot.is_none() {
+        exchange.attempt.slot = pool.enter();
+        if exchange.attempt.slot.is_none() {
+            pool.metrics().refusal();
+            return refuse(exchange, Rejection::UpstreamLimit);
+        }
+    }
     let Some(endpoint) = pool.pick(affinity::wish(&pool, session, exchange), &exchange.attempt.failed) else {
         return refuse(exchange, Rejection::NoEndpoint);
     };
@@ -76,6 +85,7 @@ fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result<T> {
 pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
     let attempt = &mut exchange.attempt;
     attempt.end(StatusCode::BAD_GATEWAY.as_u16());
+    attempt.endpoint_failed();
     attempt.failed.extend(attempt.endpoint.clone());
     let another = attempt.pool.as_ref().is_some_and(|pool| pool.has_endpoint(&attempt.failed));
     let retry = another && attempt.count < CONNECT_ATTEMPTS;
@@ -114,6 +124,9 @@ pub fn exchange_failed(
         error.retry.decide_reuse(reused);
     } else {
         error.set_retry(false);
+    }
+    if !error.retry() && failure::rejection(&error, exchange).is_upstreams() {
+        exchange.attempt.endpoint_failed();
     }
     if error.retry() {
         exchange.attempt.end(StatusCode::BAD_GATEWAY.as_u16());
@@ -171,6 +184,9 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
         session.set_keepalive(None);
     }
     exchange.attempt.answer(head.status.as_u16());
+    if matches!(head.status.as_u16(), 502..=504) {
+        exchange.attempt.endpoint_failed();
+    }
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         exchange.attempt.lift_deadline();
         tunnel(session, head, exchange);

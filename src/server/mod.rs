@@ -156,7 +156,7 @@ impl Process {
             .map_err(|error| system("open the access log", error))?;
         let readiness = Arc::new(Readiness::new(workers));
         readiness.listeners_bound(listeners.addresses());
-        gauges::publish(&metrics, &first, None);
+        gauges::publish(&metrics, &first);
         let store = Arc::new(SnapshotStore::new(first));
         let drain = Arc::new(Drain::default());
         let process =

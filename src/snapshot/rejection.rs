@@ -44,6 +44,8 @@ pub enum Rejection {
     NoRoute,
     /// The upstream has no endpoint to try.
     NoEndpoint,
+    /// The upstream has `max_requests` in flight.
+    UpstreamLimit,
     /// The endpoint refused the connection, or it broke while being made.
     UpstreamConnect,
     /// The endpoint did not accept the connection in time.
@@ -85,7 +87,7 @@ impl fmt::Display for Cause {
 }
 
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
-const TABLE: [(Rejection, u16, &str, &str); 23] = {
+const TABLE: [(Rejection, u16, &str, &str); 24] = {
     use Rejection as R;
     [
         (R::Malformed, 400, "malformed", "The request could not be understood."),
@@ -103,6 +105,7 @@ const TABLE: [(Rejection, u16, &str, &str); 23] = {
         (R::Misdirected, 421, "misdirected", "This connection cannot be used for this host."),
         (R::NoRoute, 404, "no_route", "There is nothing here."),
         (R::NoEndpoint, 503, "no_endpoint", "The service is not available."),
+        (R::UpstreamLimit, 503, "upstream_limit", "The service is busy."),
         (R::UpstreamConnect, 502, "upstream_connect", "The service could not be reached."),
         (
             R::UpstreamConnectTimeout,
@@ -123,6 +126,20 @@ impl Rejection {
     /// The status the client gets. 499 is only ever logged: that client is gone.
     pub fn status(self) -> u16 {
         TABLE[self as usize].1
+    }
+
+    /// Whether it is the endpoint's fault.
+    pub fn is_upstreams(self) -> bool {
+        use Rejection as R;
+        matches!(
+            self,
+            R::UpstreamConnect
+                | R::UpstreamConnectTimeout
+                | R::UpstreamTls
+                | R::UpstreamClosed
+                | R::UpstreamInvalid
+                | R::UpstreamTimeout
+        )
     }
 
     /// The word for it in the access log and in `portcullis_rejections_total`.
@@ -156,6 +173,12 @@ impl Pages {
             // RFC 9110 section 15.5.6: a 405 must say what is allowed.
             for response in [&mut page.html, &mut page.json] {
                 put(&mut response.head, header::ALLOW, HeaderValue::from_static(ALLOWED));
+            }
+        }
+        if let Some(page) = pages.get_mut(Rejection::UpstreamLimit as usize) {
+            // RFC 9110 section 10.2.3: one of those in flight may be done any moment.
+            for response in [&mut page.html, &mut page.json] {
+                put(&mut response.head, header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
         }
         if let Some(file) = &config.not_found.body_file {

@@ -10,6 +10,7 @@
 
 pub mod announce;
 pub mod balance;
+pub mod ejection;
 pub mod endpoint;
 #[cfg(test)]
 mod fixtures;

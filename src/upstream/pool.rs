@@ -8,7 +8,7 @@
 use super::endpoint::Endpoint;
 use super::members::{Members, Serving};
 use super::moment::Moment;
-use super::state::EndpointStates;
+use super::state::{EndpointStates, Mode, Slot};
 use super::tier::Wish;
 use super::transport::Transport;
 use crate::config::{EndpointConfig, Problems, Source, UpstreamConfig};
@@ -116,6 +116,54 @@ impl Pool {
         self.members.load().pick(wish, avoid).cloned()
     }
 
+    /// Counts a request as in flight for as long as the slot lives; `None` when the upstream has
+    /// `max_requests` already.
+    pub fn enter(&self) -> Option<Slot> {
+        self.states.enter(self.config.max_requests)
+    }
+
+    /// Requests it is working on.
+    pub fn in_flight(&self) -> u32 {
+        self.states.in_flight()
+    }
+
+    /// Whether it works on `max_requests`, so that more are refused.
+    pub fn is_full(&self) -> bool {
+        self.config.max_requests > 0 && self.in_flight() >= self.config.max_requests
+    }
+
+    /// An endpoint has failed: with the last of too many failures it is out for a while, unless too many
+    /// are out already.
+    pub fn failed(&self, endpoint: &Endpoint) {
+        let Some(config) = &self.config.ejection else { return };
+        let (now, state) = (Moment::now(), &endpoint.state);
+        // What was on its way when it was taken out tells nothing new.
+        if !state.available(now) {
+            return;
+        }
+        let failures = state.failures().add(now, config.window.0);
+        let Some(_alone) = self.states.ejecting().filter(|_| failures >= config.failures) else { return };
+        let members = self.members.load();
+        let enabled = members.endpoints().iter().filter(|member| member.state.mode() == Mode::Enabled);
+        let (mut count, mut out) = (0, 0);
+        for member in enabled {
+            count += 1;
+            out += u32::from(member.state.ejected(now));
+        }
+        if (out + 1) * 100 > count * u32::from(config.max_percent) || state.ejected(now) {
+            return;
+        }
+        let span = state.failures().eject(now, config.eject_for.0, state.ejected_until());
+        state.eject_until(now.plus(span));
+        self.metrics.ejection();
+        log::warn!(
+            "upstream {}: {} is out for {span:?} after {failures} failures within {:?}",
+            self.name,
+            endpoint.label,
+            config.window.0
+        );
+    }
+
     /// Whether [`Pool::pick`] would find one. Uses up nobody's turn.
     pub fn has_endpoint(&self, avoid: &[Arc<Endpoint>]) -> bool {
         self.members.load().has(avoid)
@@ -142,7 +190,7 @@ impl std::fmt::Debug for Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{EndpointConfig, UpstreamTlsConfig};
+    use crate::config::{EjectionConfig, EndpointConfig, UpstreamTlsConfig};
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::fixtures::{Authority, Folder, tls};
     use crate::upstream::state::Mode;
@@ -219,6 +267,62 @@ mod tests {
         assert_eq!(&*old[0].label, "127.0.0.1:9000");
         pool.replace(&[]);
         assert!(pick(&pool, &[]).is_none());
+    }
+
+    fn ejecting(weights: &[u32], max_percent: u8) -> UpstreamConfig {
+        let ejection = EjectionConfig { failures: 3, max_percent, ..EjectionConfig::default() };
+        UpstreamConfig { ejection: Some(ejection), ..config(weights) }
+    }
+
+    #[test]
+    fn an_endpoint_that_keeps_failing_is_out_but_never_more_than_the_share_allowed() {
+        let room = Room::new();
+        let pool = room.compile(&ejecting(&[1, 1, 1, 1], 50), None).unwrap();
+        let out = || {
+            let ejected = |endpoint: &&Arc<Endpoint>| endpoint.state.ejected(Moment::now());
+            pool.endpoints().iter().filter(ejected).count()
+        };
+        let endpoints = pool.endpoints();
+        pool.failed(&endpoints[0]);
+        pool.failed(&endpoints[0]);
+        assert_eq!(out(), 0);
+        pool.failed(&endpoints[0]);
+        assert_eq!(out(), 1);
+        assert!(!pick(&pool, &[]).unwrap().is(&endpoints[0]));
+        for endpoint in endpoints.iter().cycle().take(100) {
+            pool.failed(endpoint);
+        }
+        assert_eq!(out(), 2, "half of four");
+        // One of three is less than half of them; of one or two with 40 %, none.
+        for (weights, max_percent, most) in [(&[1, 1, 1][..], 50, 1), (&[1, 1], 40, 0), (&[1], 50, 0)] {
+            let pool = room.compile(&ejecting(weights, max_percent), None).unwrap();
+            for endpoint in pool.endpoints().iter().cycle().take(30) {
+                pool.failed(endpoint);
+            }
+            let now = Moment::now();
+            assert_eq!(pool.endpoints().iter().filter(|it| it.state.ejected(now)).count(), most);
+        }
+    }
+
+    #[test]
+    fn without_ejection_failures_take_nobody_out() {
+        let room = Room::new();
+        let pool = room.compile(&config(&[1, 1]), None).unwrap();
+        let first = pool.endpoints().remove(0);
+        (0..100).for_each(|_| pool.failed(&first));
+        assert!(first.state.available(Moment::now()));
+    }
+
+    #[test]
+    fn a_limit_counts_the_requests_of_pools_before() {
+        let room = Room::new();
+        let first = room.compile(&config(&[1]), None).unwrap();
+        let held = [first.enter(), first.enter()];
+        let limited = UpstreamConfig { max_requests: 2, ..config(&[1]) };
+        let second = room.compile(&limited, Some(&first)).unwrap();
+        assert!(second.is_full() && second.enter().is_none());
+        drop(held);
+        assert!(!second.is_full() && second.enter().is_some());
     }
 
     #[test]

@@ -5,9 +5,10 @@
 //! again. Everything is atomic; only the search takes a lock, never on the request path. Decides nothing:
 //! active checks write `health`, passive ejection `ejected_until`, operators `mode`.
 
+use super::ejection::Failures;
 use super::latency::Latency;
 use super::moment::Moment;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,6 +62,7 @@ pub struct EndpointState {
     ejected_until: AtomicU64,
     up_since: AtomicU64,
     latency: Latency,
+    failures: Failures,
     changes: Arc<Changes>,
 }
 
@@ -73,6 +75,7 @@ impl EndpointState {
             ejected_until: AtomicU64::new(0),
             up_since: AtomicU64::new(up_since.0),
             latency: Latency::default(),
+            failures: Failures::default(),
             changes,
         }
     }
@@ -150,6 +153,11 @@ impl EndpointState {
         self.up_since.fetch_max(at.0, Ordering::Relaxed);
     }
 
+    /// How often it failed.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
     /// How fast it answers.
     pub fn latency(&self) -> &Latency {
         &self.latency
@@ -177,14 +185,50 @@ impl Drop for InFlight {
     }
 }
 
-/// Finds the states of one upstream's endpoints by address, for as long as somebody holds them.
+/// What changes of one upstream as a whole. Finds the states of its endpoints by address, for as long as
+/// somebody holds them.
 #[derive(Debug, Default)]
 pub struct EndpointStates {
     by_label: Mutex<HashMap<Arc<str>, Weak<EndpointState>>>,
     changes: Arc<Changes>,
+    in_flight: AtomicU32,
+    /// Held while an endpoint is taken out, so that no two together are one too many.
+    ejecting: Mutex<()>,
+}
+
+/// A request an upstream is working on.
+#[derive(Debug)]
+pub struct Slot(Arc<EndpointStates>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl EndpointStates {
+    /// Counts a request as in flight for as long as the slot lives; `None` when there are `max` already
+    /// (0 = no limit).
+    pub fn enter(self: &Arc<Self>, max: u32) -> Option<Slot> {
+        if max == 0 {
+            self.in_flight.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let more = |count: u32| (count < max).then_some(count + 1);
+            self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        }
+        Some(Slot(Arc::clone(self)))
+    }
+
+    /// Requests the upstream is working on.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The right to take an endpoint out; `None` while somebody else has it.
+    pub fn ejecting(&self) -> Option<MutexGuard<'_, ()>> {
+        self.ejecting.try_lock()
+    }
+
     /// Counts what changes of any of them.
     pub fn changes(&self) -> &Arc<Changes> {
         &self.changes
@@ -253,6 +297,20 @@ mod tests {
         assert_eq!(state.in_flight(), 2);
         drop(guards);
         assert_eq!(state.in_flight(), 0);
+    }
+
+    #[test]
+    fn no_more_requests_are_let_in_than_allowed() {
+        let states = Arc::new(EndpointStates::default());
+        let slots = std::thread::scope(|scope| {
+            let worker = || (0..100).filter_map(|_| states.enter(10)).collect::<Vec<_>>();
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!((slots.len(), states.in_flight()), (10, 10));
+        assert!(states.enter(10).is_none() && states.enter(0).is_some());
+        drop(slots);
+        assert_eq!(states.in_flight(), 0);
     }
 
     #[test]

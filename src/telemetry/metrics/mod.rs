@@ -14,7 +14,7 @@ mod upstream;
 
 pub use listener::ListenerMetrics;
 pub use route::RouteMetrics;
-pub use upstream::UpstreamMetrics;
+pub use upstream::{UpstreamMetrics, UpstreamNow};
 
 use family::{Named, Shown};
 use process::ProcessMetrics;
@@ -239,8 +239,14 @@ mod tests {
         upstream.observe(502, 0.5);
         upstream.connection(true);
         upstream.retry("connect");
-        upstream.in_flight().inc();
-        upstream.endpoint_up("127.0.0.1:9000", true);
+        upstream.refusal();
+        upstream.ejection();
+        upstream.show(UpstreamNow {
+            in_flight: 1,
+            circuit_open: true,
+            panicking: false,
+            endpoints: vec![("127.0.0.1:9000".into(), true)],
+        });
         let listener = metrics.listener("edge");
         listener.connection("http2");
         listener.open().inc();
@@ -268,6 +274,10 @@ mod tests {
             (r#"portcullis_upstream_retries_total{upstream="app",reason="connect"}"#, 1.0),
             (r#"portcullis_upstream_endpoint_up{upstream="app",endpoint="127.0.0.1:9000"}"#, 1.0),
             (r#"portcullis_upstream_requests_in_flight{upstream="app"}"#, 1.0),
+            (r#"portcullis_upstream_ejections_total{upstream="app"}"#, 1.0),
+            (r#"portcullis_upstream_panicking{upstream="app"}"#, 0.0),
+            (r#"portcullis_upstream_circuit_open{upstream="app"}"#, 1.0),
+            (r#"portcullis_upstream_requests_refused_total{upstream="app"}"#, 1.0),
             (r#"portcullis_access_denied_total{scope="global",reason="listed"}"#, 1.0),
             (r#"portcullis_rejections_total{reason="host"}"#, 1.0),
             (r#"portcullis_connections_total{listener="edge",protocol="http2"}"#, 1.0),

@@ -1,15 +1,13 @@
 //! What is measured of each upstream and its endpoints.
 //!
-//! Observing is atomic additions, but for endpoint state, which changes rarely and takes a lock.
+//! Observing is atomic additions; what a pool is like now is told before a scrape, under a lock.
 //! Does not know what an upstream is.
 
 use super::durations::Durations;
 use super::family::{Family, Kind, Observed};
 use super::labels::{CodeCounters, LabelCounters};
 use parking_lot::Mutex;
-use prometheus::IntGauge;
 use prometheus::proto::Metric;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -50,6 +48,44 @@ const IN_FLIGHT: Family = Family {
     kind: Kind::Gauge,
 };
 
+const EJECTIONS: Family = Family {
+    name: "portcullis_upstream_ejections_total",
+    help: "Endpoints taken out because they kept failing.",
+    labels: &["upstream"],
+    kind: Kind::Counter,
+};
+const PANICKING: Family = Family {
+    name: "portcullis_upstream_panicking",
+    help: "Whether all endpoints are used, good or bad, because too few are available (1) or not (0).",
+    labels: &["upstream"],
+    kind: Kind::Gauge,
+};
+const CIRCUIT_OPEN: Family = Family {
+    name: "portcullis_upstream_circuit_open",
+    help: "Whether an upstream works on as many requests as it may, so that more are refused (1) or not (0).",
+    labels: &["upstream"],
+    kind: Kind::Gauge,
+};
+const REFUSED: Family = Family {
+    name: "portcullis_upstream_requests_refused_total",
+    help: "Requests refused because an upstream worked on as many as it may.",
+    labels: &["upstream"],
+    kind: Kind::Counter,
+};
+
+/// What an upstream is like at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct UpstreamNow {
+    /// Requests it is working on.
+    pub in_flight: u32,
+    /// More would be refused.
+    pub circuit_open: bool,
+    /// All endpoints are used because too few are available.
+    pub panicking: bool,
+    /// Every endpoint, and whether it should get requests.
+    pub endpoints: Vec<(Arc<str>, bool)>,
+}
+
 /// The measurements of one upstream.
 pub struct UpstreamMetrics {
     name: Arc<str>,
@@ -58,8 +94,9 @@ pub struct UpstreamMetrics {
     opened: AtomicU64,
     reused: AtomicU64,
     retries: LabelCounters<&'static str, 16>,
-    endpoints: Mutex<BTreeMap<String, bool>>,
-    in_flight: IntGauge,
+    ejections: AtomicU64,
+    refused: AtomicU64,
+    now: Mutex<UpstreamNow>,
 }
 
 impl UpstreamMetrics {
@@ -71,8 +108,9 @@ impl UpstreamMetrics {
             opened: AtomicU64::new(0),
             reused: AtomicU64::new(0),
             retries: LabelCounters::new("other"),
-            endpoints: Mutex::default(),
-            in_flight: IntGauge::new(IN_FLIGHT.name, IN_FLIGHT.help).expect("a constant name"),
+            ejections: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            now: Mutex::default(),
         }
     }
 
@@ -93,32 +131,39 @@ impl UpstreamMetrics {
         self.retries.add(reason);
     }
 
-    /// Requests the upstream is working on; the caller adds and subtracts.
-    pub fn in_flight(&self) -> &IntGauge {
-        &self.in_flight
+    /// Counts an endpoint that was taken out because it kept failing.
+    pub fn ejection(&self) {
+        self.ejections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets whether an endpoint gets requests; its series exists from the first call.
-    pub fn endpoint_up(&self, endpoint: &str, up: bool) {
-        let mut endpoints = self.endpoints.lock();
-        match endpoints.get_mut(endpoint) {
-            Some(state) => *state = up,
-            None => drop(endpoints.insert(endpoint.to_owned(), up)),
-        }
+    /// Counts a request refused because the upstream works on as many as it may.
+    pub fn refusal(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes the series of an endpoint that is gone.
-    pub fn remove_endpoint(&self, endpoint: &str) {
-        self.endpoints.lock().remove(endpoint);
+    /// Says what the upstream is like now; endpoints that are not in it have no series any more.
+    pub fn show(&self, now: UpstreamNow) {
+        *self.now.lock() = now;
     }
 }
 
 impl Observed for UpstreamMetrics {
-    const FAMILIES: &'static [&'static Family] =
-        &[&REQUESTS, &DURATION, &CONNECTIONS, &RETRIES, &ENDPOINT_UP, &IN_FLIGHT];
+    const FAMILIES: &'static [&'static Family] = &[
+        &REQUESTS,
+        &DURATION,
+        &CONNECTIONS,
+        &RETRIES,
+        &ENDPOINT_UP,
+        &IN_FLIGHT,
+        &EJECTIONS,
+        &PANICKING,
+        &CIRCUIT_OPEN,
+        &REFUSED,
+    ];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
-        let [requests, durations, connections, retries, endpoints, in_flight] = out else { return };
+        let [requests, durations, connections, retries, rest @ ..] = out else { return };
+        let [endpoints, in_flight, ejections, panicking, circuit_open, refused] = rest else { return };
         let name = &*self.name;
         if let Some(codes) = self.codes.get() {
             requests.extend(codes.seen().map(|(code, count)| REQUESTS.counter(&[name, code], count)));
@@ -130,9 +175,14 @@ impl Observed for UpstreamMetrics {
             connections.push(CONNECTIONS.counter(&[name, label], count.load(Ordering::Relaxed)));
         }
         self.retries.samples(&RETRIES, Some(name), retries);
-        for (endpoint, up) in self.endpoints.lock().iter() {
+        let now = self.now.lock();
+        for (endpoint, up) in &now.endpoints {
             endpoints.push(ENDPOINT_UP.gauge(&[name, endpoint], i64::from(*up)));
         }
-        in_flight.push(IN_FLIGHT.gauge(&[name], self.in_flight.get()));
+        in_flight.push(IN_FLIGHT.gauge(&[name], i64::from(now.in_flight)));
+        panicking.push(PANICKING.gauge(&[name], i64::from(now.panicking)));
+        circuit_open.push(CIRCUIT_OPEN.gauge(&[name], i64::from(now.circuit_open)));
+        ejections.push(EJECTIONS.counter(&[name], self.ejections.load(Ordering::Relaxed)));
+        refused.push(REFUSED.counter(&[name], self.refused.load(Ordering::Relaxed)));
     }
 }

@@ -6,6 +6,7 @@ use super::certificates::Identity;
 use super::eventually;
 use super::response::{fill, position};
 use boring::ssl::{SslAcceptor, SslMethod, SslStream};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,7 +62,8 @@ struct Shared {
     requests: Mutex<Vec<Received>>,
     connections: AtomicUsize,
     closed: AtomicUsize,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Those that are open, by number.
+    streams: Mutex<HashMap<usize, TcpStream>>,
     stop: AtomicBool,
 }
 
@@ -136,7 +138,7 @@ impl Origin {
     /// Ends it as a crash would: its connections break, new ones are refused.
     pub fn kill(&self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        for stream in self.shared.streams.lock().unwrap().iter() {
+        for stream in self.shared.streams.lock().unwrap().values() {
             let _ = stream.shutdown(Shutdown::Both);
         }
         eventually::until("refused connections", || TcpStream::connect(self.address).is_err());
@@ -247,7 +249,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok(stream) = stream else { return };
         let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
-        shared.streams.lock().unwrap().extend(stream.try_clone());
+        shared.streams.lock().unwrap().extend(stream.try_clone().map(|stream| (connection, stream)));
         let shared = Arc::clone(shared);
         std::thread::spawn(move || {
             let _ = stream.set_nodelay(true);
@@ -258,6 +260,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
                     Err(_) => Ok(()),
                 },
             };
+            // The last descriptor of it: now it closes.
+            shared.streams.lock().unwrap().remove(&connection);
             shared.closed.fetch_add(1, Ordering::SeqCst);
         });
     }
