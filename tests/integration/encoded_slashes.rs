@@ -1,7 +1,9 @@
 //! `%2F` in paths: what each policy makes of it, globally and for one route, and that it is no way
 //! around a route's access rules.
 
+use crate::support::certificates::Authority;
 use crate::support::eventually::eventually;
+use crate::support::http2::Http2;
 use crate::support::{Gateway, Origin};
 
 const ROUTES: &str = "routes:\n  \
@@ -105,4 +107,28 @@ fn paths_of_registries_and_forges_pass_by_default() {
         assert_eq!(gateway.get("app.test", path).status, 200, "{path}");
         assert_eq!(origin.last_request().target(), path);
     }
+}
+
+#[test]
+fn the_same_holds_over_http2() {
+    let origin = Origin::fixed("hello");
+    let yaml = ROUTES.replace("{GLOBAL}", "reject").replace("{ROUTE}", "decode");
+    let builder = Gateway::builder(&format!("{yaml}certificates: [{{ cert: app.pem, key: app.key }}]\n"));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.origin(&origin).start();
+    let mut client = Http2::open(gateway.address(), "app.test");
+    assert_eq!(client.get("https://app.test/api/a%2Fb?c=%2F").status, 200);
+    assert_eq!(origin.only_request().target(), "/api/a/b?c=%2F");
+    assert_eq!(client.get("https://app.test/api/admin%2Fx").status, 400);
+    assert_eq!(client.get("https://app.test/rest/a%2Fb").status, 400);
+    assert_eq!(origin.requests().len(), 1);
+}
+
+#[test]
+fn the_process_log_says_at_debug_why_a_request_was_refused() {
+    let gateway = Gateway::start("routes: [{ respond: {} }]\nlog: { level: debug }\n");
+    assert_eq!(gateway.get("app.test", "/a%00").status, 400);
+    gateway.wait_log("target (nul)");
+    assert_eq!(gateway.connect().request("GET /a b HTTP/1.1\r\nHost: a\r\n\r\n").status, 400);
+    gateway.wait_log("target (space)");
 }
