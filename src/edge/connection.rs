@@ -35,7 +35,8 @@ pub struct Connection {
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
     websocket: AtomicBool,
-    consumed: AtomicU64,
+    handed: AtomicU64,
+    body: AtomicU64,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
 }
@@ -49,8 +50,17 @@ pub struct Peers {
     pub transport_peer: SocketAddr,
 }
 
-/// Stands for a number of consumed bytes that is not known.
-const UNKNOWN: u64 = u64::MAX;
+/// How a request's body ends (RFC 9112 section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body {
+    /// After so many bytes.
+    Length(u64),
+    /// With its last chunk.
+    Chunked,
+}
+
+/// Stands for [`Body::Chunked`].
+const CHUNKED: u64 = u64::MAX;
 
 /// What the handshake settled.
 #[derive(Debug, Clone)]
@@ -104,7 +114,8 @@ impl Connection {
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
             websocket: AtomicBool::new(false),
-            consumed: AtomicU64::new(0),
+            handed: AtomicU64::new(0),
+            body: AtomicU64::new(0),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
         }
@@ -130,6 +141,7 @@ impl Connection {
     pub fn head_complete(&self) {
         if self.phase() == Phase::Head {
             self.heads.store(self.heads().wrapping_add(1), Relaxed);
+            self.body.store(0, Relaxed);
             self.set_phase(Phase::Exchange);
         }
     }
@@ -141,23 +153,30 @@ impl Connection {
         }
     }
 
-    /// `bytes` of what the stream gave belonged to a request; `None`: how many is not known, because
-    /// chunked framing (RFC 9112 section 7.1) is not part of what is counted.
-    pub fn consumed(&self, bytes: Option<u64>) {
-        let before = self.consumed.load(Relaxed);
-        let after = bytes.and_then(|bytes| before.checked_add(bytes)).unwrap_or(UNKNOWN);
-        self.consumed.store(after, Relaxed);
+    /// The engine was given `bytes` since the last head was read whole.
+    pub(super) fn handed(&self, bytes: u64) {
+        self.handed.store(bytes, Relaxed);
     }
 
-    /// Whether some of the `handed` bytes the stream gave belong to no request yet, for certain.
-    pub fn has_surplus(&self, handed: u64) -> bool {
-        let consumed = self.consumed.load(Relaxed);
-        consumed != UNKNOWN && consumed != handed
+    /// The head that was read whole has `head` bytes, and this body. `false`: the engine has more than
+    /// that already, because the head ends in a way only it understands; what follows is not to be
+    /// trusted.
+    pub fn body_begins(&self, head: u64, body: Body) -> bool {
+        let along = self.handed.load(Relaxed).saturating_sub(head);
+        let (left, sound) = match body {
+            Body::Length(length) => (length.saturating_sub(along), along <= length),
+            Body::Chunked => (CHUNKED, along == 0),
+        };
+        self.body.store(left, Relaxed);
+        sound
     }
 
-    /// Whether requests account for all of the `handed` bytes the stream gave.
-    pub fn has_consumed(&self, handed: u64) -> bool {
-        self.consumed.load(Relaxed) == handed
+    /// What was to come of the body when its head had been read.
+    pub(super) fn body(&self) -> Body {
+        match self.body.load(Relaxed) {
+            CHUNKED => Body::Chunked,
+            length => Body::Length(length),
+        }
     }
 
     /// Whether the connection is to be kept though the engine, after a failed exchange, is about to

@@ -49,17 +49,15 @@ impl Deadline {
         }
     }
 
-    /// Says whether a deadline has passed, given what the read just did (`Ready(n)` = n bytes) and how
-    /// many bytes were read in all. Registers the task for the moment the deadline passes.
+    /// Says whether a deadline has passed, given what the read just did (`Ready(n)` = n bytes). Registers the task for the moment the deadline passes.
     pub fn check(
         &mut self,
         connection: &Connection,
         read: Poll<usize>,
-        handed: u64,
         cx: &mut Context<'_>,
     ) -> Option<Expired> {
         match connection.phase() {
-            Phase::Head => self.check_head(connection, read, handed, cx),
+            Phase::Head => self.check_head(connection, read, cx),
             Phase::Tunnel => self.check_tunnel(connection.tunnel_idle(), read, cx),
             Phase::Exchange | Phase::Multiplexed => {
                 self.head = None;
@@ -72,12 +70,10 @@ impl Deadline {
         &mut self,
         connection: &Connection,
         read: Poll<usize>,
-        handed: u64,
         cx: &mut Context<'_>,
     ) -> Option<Expired> {
         if self.heads != connection.heads() {
-            // A pipelined head may have begun with the bytes of the request before it.
-            (self.heads, self.begun, self.head) = (connection.heads(), connection.has_surplus(handed), None);
+            (self.heads, self.begun, self.head) = (connection.heads(), false, None);
         }
         match read {
             Poll::Ready(0) => return None,

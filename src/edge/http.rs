@@ -61,11 +61,13 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
                 let Ok(same) = next.into_any().downcast() else { return };
                 (stream, settings) = (same, persistent);
             }
-            // What the engine has read beyond the failed exchange went with it.
-            None => match connection.take_kept() {
-                Some(kept) if !kept.may_hold_next() => stream = kept,
-                _ => return,
-            },
+            None => {
+                let Some(mut kept) = connection.take_kept() else { return };
+                if !kept.awaits_head() {
+                    return;
+                }
+                stream = kept;
+            }
         }
     }
 }

@@ -8,16 +8,19 @@
 //! ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one request at a
 //! time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
-//! little of HTTP: where a header block ends, how large it is ([`head`]) and how long it takes, the life
-//! of an HTTP/2 connection ([`http2`]), and how a head that reaches no hook is refused ([`refusal`]).
+//! little of HTTP: where a request ends and the next begins ([`framing`], [`chunks`]), how large a header
+//! block is ([`head`]), what its first line may not have ([`request_line`]) and how long it takes, the
+//! life of an HTTP/2 connection ([`http2`]), and how a head that reaches no hook is refused ([`refusal`]).
 
 pub mod accept;
 pub mod admission;
 pub mod census;
+pub mod chunks;
 pub mod closing;
 pub mod connection;
 pub mod deadline;
 pub mod drain;
+pub mod framing;
 pub mod head;
 pub mod http;
 pub mod http2;
@@ -27,6 +30,7 @@ pub mod listener_set;
 pub mod post;
 pub mod proxy_header;
 pub mod refusal;
+pub mod request_line;
 pub mod share;
 pub mod silence;
 pub mod socket;

@@ -7,7 +7,7 @@
 
 use super::connection::{Connection, Phase};
 use super::deadline::{Deadline, Expired};
-use super::head::HeadSize;
+use super::framing::{Framing, Refused};
 use super::refusal::Refusals;
 use super::socket::Socket;
 use super::websocket::Goodbye;
@@ -56,10 +56,8 @@ pub struct EdgeStream {
     transport: ManuallyDrop<Transport>,
     out: Vec<u8>,
     sent: usize,
-    /// Bytes given to the engine.
-    handed: u64,
     deadline: Deadline,
-    head: HeadSize,
+    framing: Framing,
     connection: Arc<Connection>,
     refusals: Refusals,
     /// The client may still be sending what nobody will read.
@@ -95,9 +93,8 @@ impl EdgeStream {
             transport: ManuallyDrop::new(transport),
             out: Vec::new(),
             sent: 0,
-            handed: 0,
             deadline,
-            head: HeadSize::default(),
+            framing: Framing::default(),
             connection,
             refusals,
             refused: false,
@@ -106,14 +103,18 @@ impl EdgeStream {
         }
     }
 
-    /// Whether the engine, or the TLS layer, may hold bytes of the next request already: then it
-    /// must be asked, because nothing more need come.
+    /// Whether bytes of the next request may be here already: then nothing more need come.
     pub fn may_hold_next(&self) -> bool {
         let pending = match &*self.transport {
             Transport::Plain(_) => false,
             Transport::Tls(tls) => tls.ssl().pending() > 0,
         };
-        pending || !self.connection.has_consumed(self.handed)
+        pending || self.framing.holds()
+    }
+
+    /// Whether nothing of the last request is left to read.
+    pub fn awaits_head(&mut self) -> bool {
+        self.framing.awaits_head(&self.connection)
     }
 
     /// What is known of the connection.
@@ -169,7 +170,7 @@ impl EdgeStream {
 
     /// Two fields named Host are malformed for the engine, and so are too many fields of any name.
     fn refuse_malformed(&mut self) {
-        let many = self.head.has_too_many_fields();
+        let many = self.framing.head.has_too_many_fields();
         let rejection = if many { Rejection::TooManyHeaders } else { Rejection::Malformed };
         self.refuse(rejection.into(), Duration::ZERO);
     }
@@ -181,11 +182,37 @@ impl EdgeStream {
         io::ErrorKind::TimedOut.into()
     }
 
+    /// Reads what belongs to the request being read, and no byte of the next one: those are waited with
+    /// until the exchange is over, which wakes whoever asks for them.
+    fn poll_request(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let start = buf.filled().len();
+        let enough = self.framing.give(&self.connection, buf);
+        let given = buf.filled().len();
+        if !enough.map_err(|refused| self.give_up(refused, cx))? {
+            match self.transport.poll_read(cx, buf)? {
+                Poll::Pending if given == start => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(Ok(())),
+                Poll::Ready(()) if buf.filled().len() == given => return Poll::Ready(Ok(())),
+                Poll::Ready(()) => {}
+            }
+            let cut = self.framing.cut(&self.connection, buf, given);
+            cut.map_err(|refused| self.give_up(refused, cx))?;
+        }
+        if buf.filled().len() == start { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    fn give_up(&mut self, refused: Refused, cx: &mut Context<'_>) -> io::Error {
+        match refused {
+            Refused::Head(cause) => self.give_up_head(cause, Duration::ZERO, cx),
+            Refused::Body(bad) => bad.into(),
+        }
+    }
+
     fn head_exceeds(&self) -> Option<Rejection> {
         if self.connection.phase() != Phase::Head {
             return None;
         }
-        self.head.exceeds(&self.connection, || self.refusals.snapshots.load().limits)
+        self.framing.head.exceeds(self.connection.heads(), || self.refusals.snapshots.load().limits)
     }
 
     /// Listens on after a refusal. A socket closed with unread bytes is reset, and the reset may
@@ -254,17 +281,12 @@ impl AsyncRead for EdgeStream {
             return Poll::Ready(Err(this.give_up_head(rejection.into(), Duration::ZERO, cx)));
         }
         let before = buf.filled().len();
-        let read = this.transport.poll_read(cx, buf)?;
+        let read = this.poll_request(cx, buf)?;
         let count = read.map(|()| buf.filled().len() - before);
-        if let Poll::Ready(count) = count {
-            this.handed += count as u64;
-            if this.connection.phase() == Phase::Head {
-                this.head.add(&this.connection, &buf.filled()[before..]);
-            }
-        } else if this.goodbye.is_some() {
+        if count.is_pending() && this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
         }
-        match this.deadline.check(&this.connection, count, this.handed, cx) {
+        match this.deadline.check(&this.connection, count, cx) {
             None => read.map(Ok),
             Some(Expired::Head) => {
                 let waited = this.deadline.header_timeout();
@@ -365,13 +387,12 @@ impl Drop for EdgeStream {
                 transport: ManuallyDrop::new(transport),
                 out: std::mem::take(&mut self.out),
                 deadline: std::mem::replace(&mut self.deadline, Deadline::new(Duration::ZERO)),
-                head: std::mem::take(&mut self.head),
+                framing: std::mem::take(&mut self.framing),
                 connection: Arc::clone(&self.connection),
                 refusals: self.refusals.clone(),
                 refused: self.refused,
                 digests: self.digests.clone(),
                 sent: self.sent,
-                handed: self.handed,
                 goodbye: None,
             };
             self.connection.give_back(Box::new(kept));

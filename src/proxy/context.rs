@@ -8,8 +8,6 @@ use crate::upstream::endpoint::Endpoint;
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::{InFlight, Slot};
-use http::header;
-use pingora_core::protocols::http::ServerSession;
 use prometheus::IntGauge;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -134,12 +132,11 @@ impl Exchange {
         self.rejection_detail = cause.detail;
     }
 
-    /// Tells the connection that the exchange is over and how much of it its body was.
-    pub fn end_on_connection(&self, session: &ServerSession) {
-        let Some(connection) = &self.connection else { return };
-        let chunked = session.req_header().headers.contains_key(header::TRANSFER_ENCODING);
-        connection.consumed((!chunked).then_some(session.body_bytes_read() as u64));
-        connection.exchange_complete();
+    /// Tells the connection that the exchange is over.
+    pub fn end_on_connection(&self) {
+        if let Some(connection) = &self.connection {
+            connection.exchange_complete();
+        }
     }
 
     /// The certificate the client has shown, verified.

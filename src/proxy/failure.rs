@@ -3,10 +3,12 @@
 use super::answer;
 use super::context::Exchange;
 use super::upstream_deadline::Late;
+use crate::edge::framing::BadChunk;
 use crate::snapshot::Rejection;
 use http::header;
 use pingora::{Error, ErrorSource, ErrorType};
 use pingora_core::protocols::http::ServerSession;
+use std::io;
 use std::sync::Arc;
 
 /// The rejection an error stands for.
@@ -20,11 +22,24 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
         Some(Late::Client) => return Rejection::BodyTimeout,
         None => {}
     }
+    if bad_chunk(error).is_some() {
+        return Rejection::Malformed;
+    }
     match error.esource() {
         ErrorSource::Downstream => downstream(error.etype()),
         ErrorSource::Upstream => upstream(error.etype()),
         ErrorSource::Internal | ErrorSource::Unset => Rejection::Internal,
     }
+}
+
+/// Which cause of its rejection an error stands for, where that is known.
+pub fn detail(error: &Error) -> Option<&'static str> {
+    bad_chunk(error).map(|bad| bad.0)
+}
+
+/// The door's word on a chunked body, on which it reads no further.
+fn bad_chunk(error: &Error) -> Option<&BadChunk> {
+    error.root_cause().downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
 }
 
 /// Answers with the page of a rejection, unless a response has begun or the client is gone.
@@ -57,8 +72,6 @@ fn can_be_kept(session: &mut ServerSession) -> bool {
         && session.is_body_done()
         && !session.req_header().headers.contains_key(header::TRANSFER_ENCODING)
         && !session.req_header().headers.contains_key(header::UPGRADE)
-        // The engine may have escaped the target: then the head is not as long as it was sent.
-        && !session.req_header().raw_path().contains(&b'%')
 }
 
 fn downstream(etype: &ErrorType) -> Rejection {

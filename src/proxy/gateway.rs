@@ -171,6 +171,6 @@ impl ProxyHttp for Gateway {
     /// One access record, every metric once.
     async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
         record::write(&session.downstream_session, error, exchange, &self.metrics, &self.access_log);
-        exchange.end_on_connection(&session.downstream_session);
+        exchange.end_on_connection();
     }
 }

@@ -5,7 +5,7 @@
 
 use super::context::Exchange;
 use super::request_target::{TargetError, TargetRules, canonical_path, has_encoded_slash, split_target};
-use crate::edge::connection::Connection;
+use crate::edge::connection::{Body, Connection};
 use crate::routing::host::canonical_host;
 use crate::snapshot::{Cause, Limits, Rejection};
 use http::{HeaderName, Method, Uri, Version, header};
@@ -18,16 +18,14 @@ use std::time::Duration;
 pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
     exchange.connection = Connection::of(session.digest()).cloned();
     if let Some(connection) = &exchange.connection {
-        connection.head_complete();
-        if let Some(http1) = session.as_http1() {
-            connection.consumed(Some(http1.get_headers_raw_bytes().len() as u64));
-        }
         exchange.client = connection.peer.ip();
         exchange.secure = connection.tls.is_some();
     }
+    let begun = begin_body(session, exchange);
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;
-    let checked = check_limits(session, &limits)
+    let checked = begun
+        .and_then(|()| check_limits(session, &limits))
         .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
@@ -45,13 +43,29 @@ fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(limits.head_read_seconds()));
     }
-    session.set_pipelining_enabled(true);
     let body: Duration = limits.body_idle_timeout;
     session.set_read_timeout(Some(body));
     session.set_write_timeout(Some(body));
     session.set_total_drain_timeout(Some(body));
     // RFC 9110 section 15.2: a client of HTTP/1.0 must not get a 1xx.
     session.set_ignore_info_resp(session.req_header().version == Version::HTTP_10);
+}
+
+/// The door follows the body from here on, and keeps back what comes after it.
+fn begin_body(session: &mut ServerSession, exchange: &Exchange) -> Result<(), Cause> {
+    let Some(connection) = &exchange.connection else { return Ok(()) };
+    connection.head_complete();
+    let Some(http1) = session.as_http1() else { return Ok(()) };
+    let head = session.req_header();
+    let body = match head.headers.contains_key(header::TRANSFER_ENCODING) {
+        true => Body::Chunked,
+        false => Body::Length(declared_length(head)),
+    };
+    if connection.body_begins(http1.get_headers_raw_bytes().len() as u64, body) {
+        return Ok(());
+    }
+    session.set_keepalive(None);
+    Err(Rejection::Malformed.because("head_end"))
 }
 
 fn check_limits(session: &ServerSession, limits: &Limits) -> Result<(), Cause> {

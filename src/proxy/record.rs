@@ -77,6 +77,7 @@ fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchang
     if let Some(error) = error.filter(|_| written != Some(101)) {
         let rejection = super::failure::rejection(error, exchange);
         exchange.rejection.get_or_insert(rejection);
+        exchange.rejection_detail = exchange.rejection_detail.or(super::failure::detail(error));
     }
     match written {
         Some(status) => exchange.status = status,

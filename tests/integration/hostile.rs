@@ -43,7 +43,6 @@ fn every_form_of_a_target_goes_up_as_a_path() {
         ("GET", "http://a/x/../y?z=/../", "/y?z=/../"),
         ("GET", "http://a#@b/x", "/"),
         ("GET", "/a#/../../admin", "/a"),
-        ("GET", "/a b?c d", "/a%20b?c%20d"),
         ("OPTIONS", "*", "*"),
         ("OPTIONS", "http://a", "*"),
         ("OPTIONS", "http://a/", "/"),
@@ -171,24 +170,23 @@ fn broken_heads_do_not_fill_the_log() {
 }
 
 #[test]
-fn a_request_behind_a_failed_one_is_answered_or_never_read() {
+fn a_request_behind_a_failed_one_is_answered_and_one_behind_a_refused_head_is_not() {
     let origin = Origin::script(|request| match request.target() {
         target if target.starts_with("/dies") => Reply::Close,
         target => Reply::ok(target),
     });
     let gateway = Gateway::with_origin(ROUTES, &origin);
-    // Twenty spaces become forty bytes more, which is what the second request has.
-    let second = "GET /second HTTP/1.1\r\nHost:a\r\nX:1234\r\n\r\n";
-    assert_eq!(second.len(), 40);
-    for first in ["/dies".to_owned(), format!("/dies{}", " ".repeat(20))] {
-        let mut connection = gateway.connect();
-        connection.send(format!("GET {first}x HTTP/1.1\r\nHost: a\r\n\r\n{second}"));
-        assert_eq!(connection.response().status, 502, "{first}");
-        let _ = connection.try_send("GET /third HTTP/1.1\r\nHost: a\r\n\r\n");
-        if let Ok(next) = connection.try_response() {
-            assert_eq!(next.text(), "/second", "{first}");
-        }
-    }
+    let second = "GET /second HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut connection = gateway.connect();
+    connection.send(format!("GET /dies%20x HTTP/1.1\r\nHost: a\r\n\r\n{second}"));
+    assert_eq!(connection.response().status, 502);
+    assert_eq!(connection.response().text(), "/second");
+    assert_eq!(connection.get("a", "/third", "").text(), "/third", "the connection goes on");
+    // What it would be escaped to is longer than what was sent.
+    let mut connection = gateway.connect();
+    connection.send(format!("GET /dies{}x HTTP/1.1\r\nHost: a\r\n\r\n{second}", " ".repeat(20)));
+    assert_eq!(connection.response().status, 400);
+    assert_eq!(connection.rest(), b"", "the connection ends there");
 }
 
 #[test]

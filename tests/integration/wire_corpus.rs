@@ -85,9 +85,14 @@ fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Resul
     }
     heads(case, requests)?;
     if let Some(reason) = &case.reason {
-        let has =
-            || gateway.access_records()[recorded..].iter().any(|record| record["rejection"] == **reason);
-        return within(RECORD, || has().then_some(())).ok_or(format!("no record with {reason}"));
+        let wanted = |record: &serde_json::Value| {
+            let detail = case.detail.as_ref().filter(|_| !bytewise);
+            reason.split('|').any(|reason| record["rejection"] == reason)
+                && detail.is_none_or(|detail| record["rejection_detail"] == **detail)
+        };
+        let has = || gateway.access_records()[recorded..].iter().any(wanted);
+        let none = || format!("no record with {reason} {:?}", case.detail);
+        return within(RECORD, || has().then_some(())).ok_or_else(none);
     }
     Ok(())
 }

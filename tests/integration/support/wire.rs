@@ -7,7 +7,9 @@
 //!   when the gateway ends the connection, `open` when it goes on, `any` where the engine does either.
 //!   `close` alone: no answer at all.
 //! - `# upstream: 1`: how many requests reach the origin; as many as there are 2xx when left out.
-//! - `# reason: malformed`: the word in the access record of the last request.
+//! - `# reason: malformed`: the word in the access record of the last request (`target|malformed` where
+//!   it depends on how the bytes arrive).
+//! - `# detail: nul`: and the word for its cause, in one piece.
 //! - `# whole`: sent in one piece only, because it is large or what is sent depends on time.
 //! - `# > GET /x HTTP/1.1`: the head the origin must see, line by line, without the fields the gateway
 //!   sets itself; a further request line begins the next head. `# body: hello` is the body of that request.
@@ -33,6 +35,8 @@ pub struct Case {
     pub upstream: Vec<usize>,
     /// The word in the access record.
     pub reason: Option<String>,
+    /// The word for its cause there.
+    pub detail: Option<String>,
     /// Not to be sent byte by byte.
     pub whole: bool,
     /// Heads the origin must see, in order; empty when only their number is known.
@@ -94,6 +98,7 @@ impl Case {
             "answers" => self.expect_answers(value),
             "upstream" => self.upstream = value.split('|').map(|count| count.parse().unwrap()).collect(),
             "reason" => self.reason = Some(value.to_owned()),
+            "detail" => self.detail = Some(value.to_owned()),
             "whole" => self.whole = true,
             "body" => *self.bodies.last_mut().expect("a head before its body") = value.to_owned(),
             "note" => {}
