@@ -10,7 +10,7 @@ use pingora_core::server::ShutdownWatch;
 use pingora_core::services::background::BackgroundService;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// A lifetime that a reload made shorter is noticed after this long at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
@@ -25,20 +25,21 @@ pub struct TicketRotation {
 
 impl TicketRotation {
     async fn rotate_forever(&self) {
-        let mut born = Instant::now();
         loop {
             let lifetime = self.store.load().config.tls.ticket_lifetime.0;
-            let left = lifetime.saturating_sub(born.elapsed());
+            // Keys that came from another process have the age they had there.
+            let left = lifetime.saturating_sub(self.shared.tickets.age());
             if !left.is_zero() {
                 sleep(left.min(LONGEST_SLEEP)).await;
                 continue;
             }
             match self.shared.tickets.rotate() {
                 Ok(()) => info!("a new key seals session tickets"),
-                // The old one goes on; the next turn tries again.
-                Err(error) => error!("no new key for session tickets: {error}"),
+                Err(error) => {
+                    error!("no new key for session tickets, the old one goes on: {error}");
+                    sleep(LONGEST_SLEEP).await;
+                }
             }
-            born = Instant::now();
         }
     }
 }

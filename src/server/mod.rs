@@ -6,7 +6,7 @@ mod handover;
 mod leaving;
 mod listeners;
 
-use self::handover::{Handover, HandoverService, Predecessor, TakeError};
+use self::handover::{Handover, HandoverService, Inheritance, Predecessor, TakeError};
 use self::leaving::Leaving;
 use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
@@ -140,17 +140,21 @@ impl Process {
         }
         let address = first.config.admin.address;
         let (predecessor, mut inherited) = if upgrade {
-            let (predecessor, sockets) = Predecessor::ask(address)?;
-            (Some(predecessor), sockets)
+            let (predecessor, inherited) = Predecessor::ask(address)?;
+            (Some(predecessor), inherited)
         } else {
-            (None, Vec::new())
+            (None, Inheritance::default())
         };
+        if upgrade && !shared.tickets.adopt(&inherited.ticket_keys) {
+            log::warn!("no ticket keys came with the sockets: TLS sessions begin anew");
+        }
         let workers = first.config.workers.resolve();
-        let admin = bind_admin(address, &mut inherited)?;
+        let admin = bind_admin(address, &mut inherited.sockets)?;
         let listeners = Arc::new(ListenerSet::new(workers, Arc::clone(&metrics)));
-        listeners.commit(listeners.plan(first.listeners(), inherited).map_err(StartError::Bind)?);
+        listeners.commit(listeners.plan(first.listeners(), inherited.sockets).map_err(StartError::Bind)?);
         let own = admin.try_clone().map_err(|error| system("share the admin socket", error))?;
-        let handover = Arc::new(Handover::new(address, own, Arc::clone(&listeners), upgrade));
+        let tickets = shared.tickets.clone();
+        let handover = Arc::new(Handover::new(address, own, Arc::clone(&listeners), tickets, upgrade));
         let asked = if upgrade { None } else { handover.claim() };
         let access_log = AccessLogWriter::start(first.access_log.output(), Arc::clone(&metrics))
             .map_err(|error| system("open the access log", error))?;

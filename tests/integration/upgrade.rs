@@ -4,8 +4,9 @@ use crate::support::certificates::Authority;
 use crate::support::client::{Connection, get};
 use crate::support::eventually::until;
 use crate::support::gateway::COULD_NOT_START;
-use crate::support::tls::TlsClient;
+use crate::support::tls::{TlsClient, TlsOptions};
 use crate::support::{Gate, Gateway, Origin, Reply};
+use boring::ssl::SslVersion;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -205,4 +206,43 @@ fn upgrades_under_load_refuse_and_reset_nothing() {
         client.join().expect("a client saw no failure");
     }
     assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+}
+
+fn sessions_resume_across_an_upgrade(version: SslVersion) {
+    let yaml = body("hello") + "certificates: [{ cert: \"{DIR}/app.pem\", key: \"{DIR}/app.key\" }]\n";
+    let builder = Gateway::builder(&yaml);
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let mut old = builder.start();
+    let address = old.address();
+    let client = TlsClient::new(TlsOptions {
+        name: Some("app.test"),
+        versions: Some((version, version)),
+        resume: true,
+        ..TlsOptions::default()
+    });
+    let visit = || {
+        let mut connection = Connection::open_tls(address, &client).expect("a handshake");
+        assert_eq!(connection.get("app.test", "/", "").text(), "hello");
+        connection.tls().resumed
+    };
+    assert!(!visit(), "the first handshake is a full one");
+    let key = client.ticket_key().expect("a ticket");
+    let new = old.upgrade(&yaml);
+    old.wait_log(SERVES);
+    // Whichever of the two it meets.
+    assert!((0..8).all(|_| visit()), "a ticket was not accepted while both serve");
+    quit(&mut old);
+    assert!((0..8).all(|_| visit()), "a ticket was not accepted by the new process");
+    assert_eq!(client.ticket_key(), Some(key), "the new process seals with another key");
+    assert!(!new.log().contains("TLS sessions begin anew"));
+}
+
+#[test]
+fn tls12_sessions_resume_across_an_upgrade() {
+    sessions_resume_across_an_upgrade(SslVersion::TLS1_2);
+}
+
+#[test]
+fn tls13_sessions_resume_across_an_upgrade() {
+    sessions_resume_across_an_upgrade(SslVersion::TLS1_3);
 }

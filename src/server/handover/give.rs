@@ -1,9 +1,9 @@
-//! The old process's side: sockets to whoever is of the same user, one at a time.
+//! The old process's side: sockets and ticket keys to whoever is of the same user, one at a time.
 
-use super::{END, Handover, READY, SOCKET, Successor, place};
+use super::{END, Handover, READY, SOCKET, Successor, TICKET_KEYS, place};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -59,7 +59,8 @@ fn hand_over(handover: &Handover, mut connection: UnixStream) -> io::Result<()> 
     for socket in handover.sockets()? {
         send(&connection, &socket)?;
     }
-    sendmsg::<()>(connection.as_raw_fd(), &[IoSlice::new(&[END])], &[], MsgFlags::MSG_NOSIGNAL, None)?;
+    send_ticket_keys(&connection, &handover.tickets.export())?;
+    connection.write_all(&[END])?;
     {
         let mut successor = handover.successor.lock();
         if successor.left {
@@ -73,6 +74,7 @@ fn hand_over(handover: &Handover, mut connection: UnixStream) -> io::Result<()> 
         if message == [READY] && !handover.successor.lock().left {
             handover.successor.lock().ready = true;
             handover.turn.send_replace(false);
+            connection.write_all(&[READY])?;
             log::info!("process {} serves as well: QUIT makes this one leave", peer.pid());
         }
     }
@@ -85,4 +87,10 @@ fn send(connection: &UnixStream, socket: &TcpListener) -> io::Result<()> {
     let text = [IoSlice::new(&[SOCKET])];
     sendmsg::<()>(connection.as_raw_fd(), &text, &control, MsgFlags::MSG_NOSIGNAL, None)?;
     Ok(())
+}
+
+fn send_ticket_keys(mut connection: &UnixStream, keys: &[u8]) -> io::Result<()> {
+    let length = u8::try_from(keys.len()).map_err(io::Error::other)?;
+    connection.write_all(&[TICKET_KEYS, length])?;
+    connection.write_all(keys)
 }

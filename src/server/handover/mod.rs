@@ -6,16 +6,20 @@
 //! A new process that fails is a connection that ends: the old one serves on as if nothing had been.
 //! While a ready successor lives the admin port is its own, so that probes and scrapes see one process.
 //!
-//! The talk: one byte for each message, the sockets as rights (SCM_RIGHTS) beside theirs.
+//! Ticket keys go the same way, from memory to memory, so that TLS sessions resume on the new process.
+//!
+//! The talk: one byte for each message, the sockets as rights (SCM_RIGHTS) beside theirs, the ticket keys
+//! with their length behind theirs.
 
 mod give;
 mod place;
 mod take;
 
-pub use self::take::{Predecessor, TakeError};
+pub use self::take::{Inheritance, Predecessor, TakeError};
 
 use crate::background::Readiness;
 use crate::edge::listener_set::ListenerSet;
+use crate::tls::tickets::TicketKeys;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora_core::server::ShutdownWatch;
@@ -29,9 +33,11 @@ use tokio::sync::watch;
 
 /// Old to new: a socket comes with this byte.
 const SOCKET: u8 = b'S';
+/// Old to new: the keys of session tickets follow, their length (one byte) first.
+const TICKET_KEYS: u8 = b'T';
 /// Old to new: that was the last one.
 const END: u8 = b'.';
-/// New to old: the new process serves.
+/// New to old: the new process serves. Old to new: noted, QUIT works from now on.
 const READY: u8 = b'R';
 /// Most sockets handed over.
 const MAX_SOCKETS: usize = 1024;
@@ -41,6 +47,7 @@ pub struct Handover {
     admin: SocketAddr,
     admin_socket: TcpListener,
     listeners: Arc<ListenerSet>,
+    tickets: TicketKeys,
     /// Whether the admin port is this process's to serve.
     turn: watch::Sender<bool>,
     successor: Mutex<Successor>,
@@ -57,16 +64,17 @@ struct Successor {
 }
 
 impl Handover {
-    /// Offers the sockets of `listeners` and the admin port. One that takes over (`upgrade`) serves the
+    /// Offers the sockets of `listeners` and the admin port, and the `tickets`' keys. One that takes over (`upgrade`) serves the
     /// admin port only when it is ready.
     pub fn new(
         admin: SocketAddr,
         admin_socket: TcpListener,
         listeners: Arc<ListenerSet>,
+        tickets: TicketKeys,
         upgrade: bool,
     ) -> Self {
         let turn = watch::Sender::new(!upgrade);
-        Handover { admin, admin_socket, listeners, turn, successor: Mutex::default() }
+        Handover { admin, admin_socket, listeners, tickets, turn, successor: Mutex::default() }
     }
 
     /// For a process that takes over from nobody: from here on it can be asked. Without a place for that

@@ -1,6 +1,6 @@
 //! The new process's side: asks the old one for its sockets, and says when it serves.
 
-use super::{END, MAX_SOCKETS, READY, SOCKET, place};
+use super::{END, MAX_SOCKETS, READY, SOCKET, TICKET_KEYS, place};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg};
 use std::io::{self, IoSliceMut, Read, Write};
@@ -17,6 +17,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// to it.
 pub struct Predecessor {
     connection: UnixStream,
+}
+
+/// What the old process hands over.
+#[derive(Default)]
+pub struct Inheritance {
+    /// Of its listeners and of its admin port.
+    pub sockets: Vec<TcpListener>,
+    /// As `TicketKeys::export` gave them.
+    pub ticket_keys: Vec<u8>,
+}
+
+enum Message {
+    Socket(TcpListener),
+    TicketKeys(Vec<u8>),
+    End,
 }
 
 /// Why nothing could be taken over.
@@ -39,11 +54,11 @@ pub enum TakeError {
 }
 
 impl Predecessor {
-    /// Asks the gateway with this admin address, of the same user, for its listening sockets.
+    /// Asks the gateway with this admin address, of the same user, for what it hands over.
     ///
     /// # Errors
     /// When there is none, or it does not answer.
-    pub fn ask(admin: SocketAddr) -> Result<(Self, Vec<TcpListener>), TakeError> {
+    pub fn ask(admin: SocketAddr) -> Result<(Self, Inheritance), TakeError> {
         let path = place::path(admin).map_err(TakeError::Folder)?;
         let connection =
             UnixStream::connect(&path).map_err(|error| TakeError::Nobody { path: path.clone(), error })?;
@@ -53,21 +68,27 @@ impl Predecessor {
             return Err(TakeError::Nobody { path, error });
         }
         connection.set_read_timeout(Some(PATIENCE))?;
-        let mut sockets = Vec::new();
-        while let Some(socket) = receive(&connection)? {
-            if sockets.len() == MAX_SOCKETS {
-                return Err(io::Error::other("too many sockets").into());
+        let mut inherited = Inheritance::default();
+        loop {
+            match receive(&connection)? {
+                Message::End => break,
+                Message::TicketKeys(keys) => inherited.ticket_keys = keys,
+                Message::Socket(_) if inherited.sockets.len() == MAX_SOCKETS => {
+                    return Err(io::Error::other("too many sockets").into());
+                }
+                Message::Socket(socket) => inherited.sockets.push(socket),
             }
-            sockets.push(socket);
         }
-        connection.set_read_timeout(None)?;
-        Ok((Predecessor { connection }, sockets))
+        Ok((Predecessor { connection }, inherited))
     }
 
-    /// This process serves: the other one may leave.
+    /// This process serves: the other one may leave. Returns when that knows, or has gone.
     pub fn confirm(&self) {
-        if let Err(error) = (&self.connection).write_all(&[READY]) {
-            log::warn!("the process before this one has gone already: {error}");
+        let mut connection = &self.connection;
+        let noted = connection.write_all(&[READY]).and_then(|()| connection.read_exact(&mut [0]));
+        // From now on it is waited for without a deadline.
+        if let Err(error) = noted.and(connection.set_read_timeout(None)) {
+            log::warn!("the process before this one does not answer: {error}");
         }
     }
 
@@ -78,14 +99,30 @@ impl Predecessor {
     }
 }
 
-/// The next socket; `None` after the last.
-fn receive(connection: &UnixStream) -> io::Result<Option<TcpListener>> {
+fn receive(mut connection: &UnixStream) -> io::Result<Message> {
     let mut byte = [0];
-    let mut text = [IoSliceMut::new(&mut byte)];
+    let (length, socket) = receive_byte(connection, &mut byte)?;
+    match (length, byte, socket) {
+        (1, [SOCKET], Some(socket)) => Ok(Message::Socket(TcpListener::from(socket))),
+        (1, [TICKET_KEYS], None) => {
+            let mut length = [0];
+            connection.read_exact(&mut length)?;
+            let mut keys = vec![0; usize::from(length[0])];
+            connection.read_exact(&mut keys)?;
+            Ok(Message::TicketKeys(keys))
+        }
+        (1, [END], None) => Ok(Message::End),
+        (0, ..) => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(io::Error::other("it says what this version does not understand")),
+    }
+}
+
+/// One byte, unless the other side has gone, and the socket that may come with it.
+fn receive_byte(connection: &UnixStream, byte: &mut [u8; 1]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut text = [IoSliceMut::new(byte)];
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(connection.as_raw_fd(), &mut text, Some(&mut space), flags)?;
-    let length = message.bytes;
     let mut rights = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(received) = control {
@@ -93,10 +130,5 @@ fn receive(connection: &UnixStream) -> io::Result<Option<TcpListener>> {
             rights.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
-    match (length, byte, rights.pop()) {
-        (1, [SOCKET], Some(socket)) => Ok(Some(TcpListener::from(socket))),
-        (1, [END], None) => Ok(None),
-        (0, ..) => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Err(io::Error::other("it says what this version does not understand")),
-    }
+    Ok((message.bytes, rights.pop()))
 }
