@@ -67,7 +67,7 @@ shell_scripts() {
     while IFS= read -r file; do
         [ -f "$file" ] && head -n 1 "$file" | grep -q '^#!.*sh' || continue
         bash -n "$file"
-    done < <(find .ci deploy benches tests -type f \( -name '*.sh' -o -path '.ci/run' \))
+    done < <(find .ci deploy benches tests -type f \( -name '*.sh' -o -path '.ci/run' -o -name portcullis-reload \))
 }
 
 load_harness() {

@@ -36,6 +36,7 @@ mod shutdown;
 mod slow_clients;
 mod syscalls;
 mod systemd;
+mod systemd_reload;
 mod targets;
 mod tls;
 mod upgrade;
