@@ -46,7 +46,7 @@ fn balance(criterion: &mut Criterion) {
             let mut number = 0_u64;
             let mut pick = |avoid: &[Arc<Endpoint>]| {
                 number += 1;
-                let wish = Wish { key: Some(key(&number.to_le_bytes())) };
+                let wish = Wish { key: Some(key(&number.to_le_bytes())), token: None };
                 black_box(members.pick(wish, black_box(avoid)).is_some());
             };
             group.bench_function(BenchmarkId::new(name, count), |bencher| bencher.iter(|| pick(&[])));

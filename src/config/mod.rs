@@ -45,7 +45,7 @@ pub use source::Source;
 pub use telemetry::{AccessLogConfig, AccessLogFormat, AccessLogOutput, LogConfig, LogFormat, LogLevel};
 pub use tls::{CertificateConfig, ClientAuthConfig, ClientAuthMode, TlsConfig, TlsVersion, UnknownNames};
 pub use units::{ByteSize, HumanDuration};
-pub use upstream::{EjectionConfig, EndpointConfig, UpstreamConfig, UpstreamProxyProtocol};
+pub use upstream::{EjectionConfig, EndpointConfig, StickyConfig, UpstreamConfig, UpstreamProxyProtocol};
 pub use upstream::{UpstreamTargetConfig, UpstreamTlsConfig};
 pub use workers::Workers;
 

@@ -23,6 +23,9 @@ pub struct UpstreamConfig {
     /// How an endpoint is chosen.
     #[serde(default)]
     pub balance: BalanceConfig,
+    /// Tie clients to endpoints by a cookie; `None` = do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<StickyConfig>,
     /// How long a new or recovered endpoint takes to get its whole share; 0 = at once.
     #[serde(default)]
     pub slow_start: HumanDuration,
@@ -63,6 +66,7 @@ impl UpstreamConfig {
         UpstreamConfig {
             endpoints,
             balance: BalanceConfig::default(),
+            sticky: None,
             slow_start: HumanDuration::default(),
             panic_percent: panic_percent(),
             ejection: None,
@@ -72,6 +76,20 @@ impl UpstreamConfig {
             proxy_protocol: UpstreamProxyProtocol::Off,
         }
     }
+}
+
+/// `sticky:` of an upstream, a cookie that ties a client to its endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct StickyConfig {
+    /// Its name.
+    pub cookie: String,
+    /// Makes it hold over restarts and for other gateways; `None` = a random one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// How long the client keeps it, in whole seconds; 0 = until the browser is closed.
+    #[serde(default)]
+    pub ttl: HumanDuration,
 }
 
 /// `ejection:` of an upstream, when an endpoint is out for what it answered.

@@ -1,4 +1,4 @@
-//! What ties a request to an endpoint: the key its upstream hashes.
+//! What ties a request to an endpoint: the key its upstream hashes, the cookie it gave the client.
 //!
 //! Knows nothing of who is chosen.
 
@@ -6,10 +6,14 @@ use super::context::Exchange;
 use crate::config::{BalanceConfig, HashBy};
 use crate::upstream::pool::Pool;
 use crate::upstream::slots::key;
+use crate::upstream::split::Split;
+use crate::upstream::sticky;
 use crate::upstream::tier::Wish;
 use http::{HeaderMap, header};
+use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What a request asks of the choice among the endpoints of `pool`.
 pub fn wish(pool: &Pool, session: &Session, exchange: &Exchange) -> Wish {
@@ -26,7 +30,28 @@ pub fn wish(pool: &Pool, session: &Session, exchange: &Exchange) -> Wish {
         },
         _ => None,
     };
-    Wish { key }
+    Wish { key, token: token(pool, &head.headers) }
+}
+
+/// The upstream of a split that served this client before.
+pub fn upstream<'a>(split: &'a Split, session: &Session) -> Option<&'a Arc<Pool>> {
+    let headers = &session.req_header().headers;
+    split.tied(|pool| token(pool, headers).is_some_and(|token| pool.ties(token)))
+}
+
+/// Ties the client to the endpoint that has answered, unless it is already.
+pub fn tie(session: &Session, head: &mut ResponseHeader, exchange: &Exchange) {
+    let (Some(pool), Some(endpoint)) = (&exchange.attempt.pool, &exchange.attempt.endpoint) else { return };
+    let Some(tie) = &endpoint.tie else { return };
+    if token(pool, &session.req_header().headers) != Some(tie.token) {
+        let cookie = if exchange.secure { &tie.secure } else { &tie.plain };
+        // Typed name and value: cannot fail.
+        let _ = head.append_header(header::SET_COOKIE, cookie.clone());
+    }
+}
+
+fn token(pool: &Pool, headers: &HeaderMap) -> Option<u128> {
+    cookie(headers, pool.sticky_cookie()?).and_then(sticky::token)
 }
 
 /// The value of the first cookie of this name (RFC 6265 section 5.4).

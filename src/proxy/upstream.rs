@@ -30,7 +30,9 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
     let Some((route, Target::Upstream(split))) = route.as_ref().map(|route| (route, &route.target)) else {
         return refuse(exchange, Rejection::Internal);
     };
-    let pool = exchange.attempt.pool.clone().unwrap_or_else(|| Arc::clone(split.pick()));
+    let pool = exchange.attempt.pool.clone();
+    let pool = pool.or_else(|| affinity::upstream(split, session).cloned());
+    let pool = pool.unwrap_or_else(|| Arc::clone(split.pick()));
     // Known from here on: the record names it whatever becomes of the request.
     exchange.attempt.pool = Some(Arc::clone(&pool));
     if exchange.attempt.slot.is_none() {
@@ -187,6 +189,7 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
     if matches!(head.status.as_u16(), 502..=504) {
         exchange.attempt.endpoint_failed();
     }
+    affinity::tie(session, head, exchange);
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         exchange.attempt.lift_deadline();
         tunnel(session, head, exchange);

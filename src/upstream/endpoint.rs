@@ -5,6 +5,7 @@
 
 use super::moment::Moment;
 use super::state::{EndpointState, EndpointStates};
+use super::sticky::Tie;
 use super::transport::Transport;
 use crate::config::EndpointConfig;
 use pingora_core::upstreams::peer::HttpPeer;
@@ -24,6 +25,8 @@ pub struct Endpoint {
     pub label: Arc<str>,
     /// How it is doing; shared with whoever else this upstream has at this address.
     pub state: Arc<EndpointState>,
+    /// What ties a client to it; `None` where nothing does.
+    pub tie: Option<Tie>,
     /// What [`Endpoint::peer`] clones.
     pub(super) template: HttpPeer,
 }
@@ -45,8 +48,14 @@ impl Endpoint {
             backup: config.backup,
             state: states.of(&label, since),
             label,
+            tie: None,
             template: super::peer::template(config.address, transport, keep),
         }
+    }
+
+    /// The endpoint, to which clients can be tied by `tie`.
+    pub fn tied_by(self, tie: Option<Tie>) -> Endpoint {
+        Endpoint { tie, ..self }
     }
 
     /// Whether both are one endpoint, under whatever settings.

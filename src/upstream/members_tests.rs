@@ -142,7 +142,7 @@ fn an_endpoint_nobody_has_measured_gets_one_request_at_a_time() {
 fn equal_keys_go_to_one_endpoint_and_requests_without_a_key_to_all() {
     let room = Room::with(BalanceConfig::Hash(HashBy::Path), &[1; 5]);
     let of = |number: u64| {
-        let wish = Wish { key: Some(key(&number.to_le_bytes())) };
+        let wish = Wish { key: Some(key(&number.to_le_bytes())), token: None };
         room.index(room.members.pick(wish, &[]).unwrap())
     };
     let before: Vec<_> = (0..10_000).map(of).collect();

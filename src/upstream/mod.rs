@@ -2,7 +2,8 @@
 //!
 //! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route); its [`members`] settle who
 //! may be chosen, by the [`state`] of each [`endpoint`]; a [`tier`] chooses, in turn or at random
-//! ([`balance`]), by load ([`latency`]) or by key ([`slots`]); [`split`] chooses between pools; [`transport`] reads the TLS settings
+//! ([`balance`]), by load ([`latency`]) or by key ([`slots`]), unless the
+//! client is tied to one ([`sticky`]); [`split`] chooses between pools; [`transport`] reads the TLS settings
 //! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`]
 //! lets it be told who the client is.
 //!
@@ -22,5 +23,6 @@ pub mod pool;
 pub mod slots;
 pub mod split;
 pub mod state;
+pub mod sticky;
 pub mod tier;
 pub mod transport;

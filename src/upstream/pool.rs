@@ -9,6 +9,7 @@ use super::endpoint::Endpoint;
 use super::members::{Members, Serving};
 use super::moment::Moment;
 use super::state::{EndpointStates, Mode, Slot};
+use super::sticky::Sticky;
 use super::tier::Wish;
 use super::transport::Transport;
 use crate::config::{EndpointConfig, Problems, Source, UpstreamConfig};
@@ -21,6 +22,7 @@ pub struct Pool {
     name: String,
     config: UpstreamConfig,
     transport: Transport,
+    sticky: Option<Sticky>,
     members: ArcSwap<Members>,
     /// One for all pools that follow each other under this name.
     states: Arc<EndpointStates>,
@@ -48,6 +50,10 @@ impl Pool {
             problems.push(source.problem(path, reason));
             return None;
         }
+        let sticky = match &config.sticky {
+            Some(sticky) => Some(Sticky::compile(sticky, source, path, problems)?),
+            None => None,
+        };
         let transport = transport?;
         let previous =
             previous.filter(|previous| previous.name == name && Arc::ptr_eq(&previous.metrics, metrics));
@@ -55,22 +61,24 @@ impl Pool {
             && previous.config == *config
             // Covers the contents of the files the configuration names.
             && previous.transport.group_key == transport.group_key
+            && previous.sticky == sticky
         {
             return Some(Arc::clone(previous));
         }
         let states = previous.map(|previous| Arc::clone(&previous.states)).unwrap_or_default();
         // What is there from the start has nobody to leave the work to meanwhile.
         let since = previous.map_or(Moment::ZERO, |_| Moment::now());
-        let endpoints = compile_endpoints(&config.endpoints, config, &transport, &states, since);
-        let members = Members::new(config, endpoints, Arc::clone(states.changes()));
-        Some(Arc::new(Pool {
+        let pool = Pool {
             name: name.to_owned(),
-            members: ArcSwap::from_pointee(members),
+            members: ArcSwap::from_pointee(Members::new(config, Vec::new(), Arc::clone(states.changes()))),
             config: config.clone(),
             transport,
+            sticky,
             states,
             metrics: Arc::clone(metrics),
-        }))
+        };
+        pool.set_endpoints(&config.endpoints, since);
+        Some(Arc::new(pool))
     }
 
     /// Its name: metric label and log field.
@@ -100,9 +108,30 @@ impl Pool {
             [] => Moment::ZERO,
             _ => Moment::now(),
         };
-        let endpoints = compile_endpoints(endpoints, &self.config, &self.transport, &self.states, since);
+        self.set_endpoints(endpoints, since);
+    }
+
+    fn set_endpoints(&self, endpoints: &[EndpointConfig], since: Moment) {
+        let endpoint = |config| {
+            let endpoint =
+                Endpoint::new(config, &self.transport, self.config.keepalive > 0, &self.states, since);
+            let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(&self.name, &endpoint.label));
+            Arc::new(endpoint.tied_by(tie))
+        };
+        let endpoints = endpoints.iter().map(endpoint).collect();
         let members = Members::new(&self.config, endpoints, Arc::clone(self.states.changes()));
         self.members.store(Arc::new(members));
+    }
+
+    /// The cookie that ties clients to its endpoints.
+    pub fn sticky_cookie(&self) -> Option<&str> {
+        self.sticky.as_ref().map(Sticky::cookie)
+    }
+
+    /// Whether a client with this token is tied to one of its endpoints.
+    pub fn ties(&self, token: u128) -> bool {
+        let members = self.members.load();
+        members.endpoints().iter().any(|endpoint| endpoint.tie.as_ref().is_some_and(|tie| tie.token == token))
     }
 
     /// Which of its endpoints get the requests now.
@@ -168,17 +197,6 @@ impl Pool {
     pub fn has_endpoint(&self, avoid: &[Arc<Endpoint>]) -> bool {
         self.members.load().has(avoid)
     }
-}
-
-fn compile_endpoints(
-    endpoints: &[EndpointConfig],
-    config: &UpstreamConfig,
-    transport: &Transport,
-    states: &EndpointStates,
-    since: Moment,
-) -> Vec<Arc<Endpoint>> {
-    let endpoint = |endpoint| Endpoint::new(endpoint, transport, config.keepalive > 0, states, since);
-    endpoints.iter().map(endpoint).map(Arc::new).collect()
 }
 
 impl std::fmt::Debug for Pool {

@@ -17,6 +17,8 @@ use std::time::Duration;
 pub struct Wish {
     /// Requests with equal keys go to one endpoint, where the upstream hashes; `None` = to any.
     pub key: Option<u64>,
+    /// The endpoint that served this client before, by the token it was given.
+    pub token: Option<u128>,
 }
 
 /// Endpoints that stand in for each other.
@@ -29,6 +31,8 @@ pub struct Tier {
     starting: Box<[AtomicU64]>,
     slow_start: Duration,
     policy: Policy,
+    /// Whom each token ties to, in the order of tokens.
+    ties: Box<[(u128, u32)]>,
 }
 
 /// Each with the turns it falls back on, or begins with.
@@ -62,8 +66,18 @@ impl Tier {
                 Policy::Hash(Slots::new(&members)?, in_turn()?)
             }
         };
+        let tie = |(member, endpoint): (u32, &Arc<Endpoint>)| Some((endpoint.tie.as_ref()?.token, member));
+        let mut ties: Box<[(u128, u32)]> = (0..).zip(&endpoints).filter_map(tie).collect();
+        ties.sort_unstable();
         let bits = || (0..endpoints.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Some(Tier { eligible: bits(), starting: bits(), slow_start, policy, endpoints: endpoints.into() })
+        Some(Tier {
+            eligible: bits(),
+            starting: bits(),
+            slow_start,
+            policy,
+            ties,
+            endpoints: endpoints.into(),
+        })
     }
 
     /// All of its endpoints.
@@ -102,6 +116,9 @@ impl Tier {
     pub fn pick(&self, wish: Wish, avoid: &[Arc<Endpoint>]) -> Option<&Arc<Endpoint>> {
         let free = |member: usize| self.allows(member, avoid) && self.takes_its_turn(member);
         let any = |member: usize| self.allows(member, avoid);
+        if let Some(member) = wish.token.and_then(|token| self.tied(token)).filter(|member| any(*member)) {
+            return self.endpoints.get(member);
+        }
         let member = match (&self.policy, wish.key) {
             (Policy::Hash(slots, _), Some(key)) => slots.pick(key, any),
             (Policy::Turns(turns) | Policy::Hash(_, turns), _) => turns.pick(free, any),
@@ -114,6 +131,11 @@ impl Tier {
             }),
         };
         self.endpoints.get(member?)
+    }
+
+    fn tied(&self, token: u128) -> Option<usize> {
+        let found = self.ties.binary_search_by_key(&token, |(token, _)| *token).ok()?;
+        self.ties.get(found).map(|(_, member)| *member as usize)
     }
 
     /// Whether this endpoint, one of this tier's, may be chosen.

@@ -34,6 +34,7 @@ mod reload_under_load;
 mod routing;
 mod shutdown;
 mod slow_clients;
+mod sticky;
 mod syscalls;
 mod systemd;
 mod systemd_reload;

@@ -20,6 +20,13 @@ impl Check<'_> {
         if let Some(ejection) = &upstream.ejection {
             self.ejection(ejection, &format!("{path}.ejection"));
         }
+        if let Some(sticky) = &upstream.sticky {
+            self.require(format!("{path}.sticky.cookie"), cookie_name(&sticky.cookie));
+            if sticky.ttl.0.subsec_nanos() > 0 {
+                let error = ValueError::new(format!("{} is not a number of whole seconds", sticky.ttl));
+                self.refuse(format!("{path}.sticky.ttl"), error);
+            }
+        }
         match &upstream.balance {
             BalanceConfig::Hash(HashBy::Header(name)) => {
                 self.require(format!("{path}.balance.hash.by.header"), syntax::header_name(name));
