@@ -45,4 +45,5 @@ mod upstream_limits;
 mod upstream_proxy_protocol;
 mod upstream_tls;
 mod websocket;
+mod websocket_corpus;
 mod wire_corpus;
