@@ -31,10 +31,13 @@ step() {
 packages() {
     local wanted=() pair
     for pair in cmake:cmake clang:clang g++:g++ pkg-config:pkg-config git:git make:make \
-        curl:curl openssl:openssl python3:python3 promtool:prometheus strace:strace nghttp:nghttp2-client; do
+        curl:curl openssl:openssl python3:python3 promtool:prometheus strace:strace nghttp:nghttp2-client \
+        varnishtest:varnish; do
         command -v "${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
     done
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || wanted+=(libclang-dev)
+    # Debian keeps what a venv needs in a package of its own.
+    python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
     [ ${#wanted[@]} -eq 0 ] && return 0
     echo "installing ${wanted[*]}"
     install_packages "${wanted[@]}"
@@ -60,6 +63,16 @@ install_packages() {
     [ "$placed" = no ] || "${as_root[@]}" rm -f "$policy"
     [ "$code" -eq 0 ] || tail -n 20 "$scratch/apt.log" >&2
     return "$code"
+}
+
+# Programs from Python's registry, in a folder of their own that is kept until the list changes.
+tools="$PWD/target/gate-tools"
+python_tools() {
+    cmp -s tests/gate/tools.txt "$tools/installed.txt" && return 0
+    rm -rf "$tools"
+    python3 -m venv "$tools"
+    "$tools/bin/python" -m pip install --quiet --disable-pip-version-check -r tests/gate/tools.txt
+    cp tests/gate/tools.txt "$tools/installed.txt"
 }
 
 shell_scripts() {
@@ -112,11 +125,7 @@ configuration_files() {
 }
 
 supply_chain() {
-    if command -v cargo-deny >/dev/null; then
-        cargo deny --locked check licenses bans sources
-    else
-        echo 'cargo-deny is not installed: licences, bans and sources are not checked'
-    fi
+    PATH="$tools/bin:$PATH" cargo deny --locked check licenses bans sources
 }
 
 # Checked, not built: nothing is linked, so no libfuzzer has to be compiled for it.
@@ -132,6 +141,8 @@ documentation() {
 
 command -v cargo >/dev/null || { echo 'cargo is missing: see https://rustup.rs' >&2; exit 1; }
 step 'packages' packages
+step 'python tools' python_tools
+export PORTCULLIS_TEST_TOOLS=$tools
 step 'shell scripts' shell_scripts
 step 'load harness' load_harness
 step 'prometheus rules, grafana dashboard' prometheus_files
