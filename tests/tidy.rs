@@ -117,6 +117,16 @@ fn no_file_names_a_package_registry() {
 }
 
 #[test]
+fn the_image_holds_the_gateway_and_no_tool_of_the_benchmarks() {
+    let text = fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    let built: Vec<&str> = text.lines().filter(|line| line.contains("cargo build")).collect();
+    assert_eq!(built.len(), 1, "{built:?}");
+    assert!(built.iter().all(|line| line.ends_with("--bin portcullis")), "{built:?}");
+    let copied: Vec<&str> = text.lines().filter(|line| line.contains("target/")).collect();
+    assert!(copied.iter().all(|line| line.contains("release/portcullis ")), "{copied:?}");
+}
+
+#[test]
 fn every_room_stands_in_the_import_table() {
     for entry in fs::read_dir(root().join("src")).unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
