@@ -32,7 +32,7 @@ packages() {
     local wanted=() pair
     for pair in cmake:cmake clang:clang g++:g++ pkg-config:pkg-config git:git make:make \
         curl:curl openssl:openssl python3:python3 promtool:prometheus strace:strace nghttp:nghttp2-client \
-        varnishtest:varnish; do
+        varnishtest:varnish h2load:nghttp2-client nginx:nginx-light wrk:wrk; do
         command -v "${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
     done
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || wanted+=(libclang-dev)
@@ -85,6 +85,23 @@ shell_scripts() {
 
 load_harness() {
     PYTHONDONTWRITEBYTECODE=1 python3 -W error -m unittest discover -q -s benches/load -p 'test_*.py'
+}
+
+# One short measurement of every kind, with unoptimised binaries: the figures mean nothing, that they come does.
+load_smoke() {
+    local binaries
+    cargo build --quiet --locked --bin portcullis --bin floor
+    binaries=$(cargo metadata --format-version 1 --no-deps --locked |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug
+    if ! ./benches/load/run.sh W0.off W0.latency W1 W3.resumed-ecdsa W4.proxied W5 W6.up-64k W6.websocket W7.reload W8 \
+        --smoke --connections 16 --seconds 1 --minutes 0.05 --rounds 1 --cooldown 0 --peers nginx \
+        --binary "$binaries/portcullis" --floor "$binaries/floor" --output "$scratch/load" >"$scratch/load.log" 2>&1; then
+        tail -n 60 "$scratch/load.log" >&2
+        return 1
+    fi
+    for picture in "$scratch"/load/*.svg; do
+        python3 -c 'import sys, xml.etree.ElementTree as tree; tree.parse(sys.argv[1])' "$picture"
+    done
 }
 
 prometheus_files() {
@@ -152,6 +169,7 @@ step 'lint' cargo clippy --all-targets --locked --quiet -- -D warnings
 step 'documentation' documentation
 step 'fuzz targets' fuzz_targets
 step 'configuration files' configuration_files
+step 'load harness, a minute of everything' load_smoke
 step 'licences, bans, sources' supply_chain
 step 'examples in the documentation' cargo test --doc --locked --quiet
 

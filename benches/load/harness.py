@@ -1,13 +1,15 @@
 """The run: which servers, which workloads, how many rounds, in which order.
 
 Reads the command line, starts every server of a workload, compares their answers, then loads them in turn and hands
-the figures to report.py. It does not know how a server is configured (servers.py), what a workload asks for
-(workloads.py), or how a process is measured (measure.py).
+the figures to report.py. It does not know how a server is configured (servers), what a workload asks for (workloads),
+or how a process is measured (measure.py).
 """
 
 import argparse
 import contextlib
+import dataclasses
 import pathlib
+import resource
 import signal
 import sys
 import tempfile
@@ -17,115 +19,195 @@ import measure
 import report
 import servers
 import workloads
+from servers.base import Unsupported
+from servers.portcullis import Origin
+from workloads.base import Differs
+
+# What one measurement takes beside its own seconds.
+OVERHEAD_SECONDS = 1
 
 
 def main() -> int:
     options = parse()
     # A TERM unwinds like Ctrl-C, so that every `with` below stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results = []
+    raise_descriptor_limit()
+    run = Run(options)
     with tempfile.TemporaryDirectory(prefix="portcullis-load.") as folder:
-        for name in options.workloads:
-            workload = workloads.BY_NAME[name]
-            workload_folder = pathlib.Path(folder) / name
+        for workload in options.workloads:
+            workload_folder = pathlib.Path(folder) / workload.name
             workload_folder.mkdir()
-            results += run_workload(workload, workload_folder, options)
-    reference = next((name for name in options.servers if name != "portcullis"), options.servers[0])
-    summary = report.summarize(results, reference)
-    print(report.table(summary, reference))
-    print(f"\nwritten to {report.write(summary, results, options)}")
-    return 1 if any(row["errors"] for row in summary) else 0
+            run.workload(workload, workload_folder)
+    if not run.results:
+        print("nothing was measured", file=sys.stderr)
+        return 1
+    summary = report.summarize(run.results)
+    print(report.text(summary, run.left_out))
+    print(f"\nwritten to {report.write(summary, run, options)}")
+    return 1 if any(fails(row, options) for row in summary) else 0
+
+
+def fails(row: dict, options: argparse.Namespace) -> bool:
+    excused = any(workload.excuses(row["server"]) for workload in options.workloads if workload.name == row["workload"])
+    return not row["valid"] and not excused
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benches/load/run.sh", description=__doc__.splitlines()[0])
-    parser.add_argument("workloads", nargs="*", default=["W0"], metavar="workload",
-                        help="; ".join(f"{name}: {w.title}" for name, w in workloads.BY_NAME.items()))
-    parser.add_argument("--connections", default="64,256,512", help="comma-separated (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=10, help="length of one measurement (default: %(default)s)")
+    parser = argparse.ArgumentParser(prog="benches/load/run.sh", description=__doc__.splitlines()[0],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter, epilog=catalogue())
+    parser.add_argument("workloads", nargs="*", default=["W0.off"], metavar="workload",
+                        help="names below, or the first part of one for all of its kind (default: W0.off)")
+    parser.add_argument("--connections", default="64,256,512", help="of W0, comma-separated (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, help="length of one measurement (default: the workload's own, mostly 10)")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each cell (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="worker threads or processes (default: %(default)s)")
-    parser.add_argument("--peers", default="nginx", help="comma-separated (default: %(default)s)")
-    parser.add_argument("--log", choices=["on", "off"], default="off", help="access log (default: %(default)s)")
+    parser.add_argument("--peers", default="nginx,nginx-current",
+                        help=f"comma-separated, of {', '.join(servers.BY_NAME)} (default: %(default)s; portcullis and "
+                             "floor always run)")
     parser.add_argument("--cooldown", type=float, default=2.0, help="seconds before memory is read again")
+    parser.add_argument("--minutes", type=float, default=10, help="length of W8 (default: %(default)s)")
+    parser.add_argument("--rate", type=int, default=10_000, help="requests per second of W0.open (default: %(default)s)")
     parser.add_argument("--binary", default="portcullis", help="the portcullis binary")
+    parser.add_argument("--floor", default="floor", help="the floor binary")
+    parser.add_argument("--output", type=pathlib.Path, default=report.HERE / "results", help="folder for JSON and SVG")
+    parser.add_argument("--smoke", action="store_true", help="small tables: to see that the harness works, not to measure")
     parser.add_argument("--servers", help=argparse.SUPPRESS)  # the whole list, e.g. nginx,nginx-again to see the noise
     options = parser.parse_args()
-    unknown = [name for name in options.workloads if name not in workloads.BY_NAME]
-    if unknown:
-        parser.error(f"no workload {', '.join(unknown)}; there are {', '.join(workloads.BY_NAME)}")
+    validate(parser, options)
+    return options
+
+
+def validate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    asked, options.workloads = options.workloads, []
+    for name in asked:
+        found = workloads.named(name)
+        if not found:
+            parser.error(f"no workload {name}; there are {', '.join(w.name for w in workloads.ALL)}")
+        options.workloads += [workload for workload in found if workload not in options.workloads]
+    if options.smoke:
+        for workload in options.workloads:
+            workload.scenario = workload.scenario.small()
     try:
         options.connections = [int(count) for count in options.connections.split(",")]
     except ValueError:
         parser.error("--connections wants numbers, like 64,256")
-    if options.rounds < 1 or options.seconds < 1 or options.workers < 1 or min(options.connections) < 1:
+    seconds = 1 if options.seconds is None else options.seconds
+    if min(options.rounds, seconds, options.workers, *options.connections) < 1:
         parser.error("--rounds, --seconds, --workers and --connections start at 1")
-    options.servers = (options.servers or f"portcullis,{options.peers}").split(",")
+    options.servers = (options.servers or f"portcullis,floor,{options.peers}").split(",")
+    options.servers = list(dict.fromkeys(filter(None, options.servers)))
     unknown = [name for name in options.servers if name not in servers.BY_NAME]
     if unknown:
         parser.error(f"no server {', '.join(unknown)}; there are {', '.join(servers.BY_NAME)}")
-    return options
 
 
-def run_workload(workload, folder: pathlib.Path, options) -> list[dict]:
-    with contextlib.ExitStack() as running:
-        started = []
-        for name in options.servers:
-            server_folder = folder / name
-            server_folder.mkdir()
-            server = servers.BY_NAME[name](name, server_folder, options)
-            started.append(running.enter_context(server.serving(workload)))
-        size = workload.compare(started)
-        progress(f"{workload.name}: {len(started)} servers give the same answer, {size} bytes on the wire")
-        for server in started:
-            wrong = workload.wrong_in_a_burst(server, options.connections[0])
-            if wrong:
-                sys.exit(f"{server.name}: {wrong} wrong answers before the measurement")
-        return measure_rounds(workload, started, options)
+def catalogue() -> str:
+    return "workloads:\n" + "\n".join(f"  {w.name:18} {w.title}" for w in workloads.ALL)
 
 
-def measure_rounds(workload, started, options) -> list[dict]:
-    """Every round visits every connection count; the server that goes first rotates."""
-    results = []
-    for number in range(options.rounds):
-        turn = number % len(started)
-        for connections in workload.connection_counts(options.connections):
-            for server in started[turn:] + started[:turn]:
-                result = measure_once(server, workload, connections, options)
-                results.append({"workload": workload.name, "round": number + 1, **result})
-                progress(f"{workload.name} round {number + 1}/{options.rounds}, {connections} connections, "
-                         f"{server.name}: {result['requests_per_second']:.0f} req/s, "
-                         f"{result['cpu_us']:.1f} us CPU, p99 {result['p99_ms']:.2f} ms, "
-                         f"{result['errors']} errors")
-    return results
+def raise_descriptor_limit() -> None:
+    """For the servers and clients, which inherit it: as far as the machine allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Run:
+    """What was measured so far, and who was left out of what."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.results: list[dict] = []
+        self.left_out: list[dict] = []
+        self.versions: dict[str, str] = {}
+
+    def workload(self, workload, folder: pathlib.Path) -> None:
+        with contextlib.ExitStack() as running:
+            origin_port = self.start_origin(workload, folder, running)
+            started = []
+            for name in self.options.servers:
+                try:
+                    started.append(self.start(name, workload, folder / name, origin_port, running))
+                except Unsupported as reason:
+                    self.leave_out(workload, name, str(reason))
+            if not started:
+                return
+            size = workload.compare(started)
+            progress(f"{workload.name}: {len(started)} servers give the same answer, {size} bytes on the wire")
+            for server in started:
+                burst = workload.burst(server, min(64, workload.connection_counts(self.options.connections)[0]))
+                if burst.errors:
+                    raise Differs(f"{server.name}: {burst.errors} of {burst.requests} answers in a burst before the "
+                                  f"measurement are errors: {burst.extra}")
+            self.measure_rounds(workload, started)
+
+    def start_origin(self, workload, folder: pathlib.Path, running: contextlib.ExitStack) -> int:
+        if not workload.scenario.needs_origin:
+            return 0
+        (folder / "origin").mkdir()
+        origin = Origin("origin", folder / "origin", self.options)
+        plain = dataclasses.replace(workload.scenario, tls=False)
+        return running.enter_context(origin.serving(plain, 0, 0)).port
+
+    def start(self, name: str, workload, folder: pathlib.Path, origin_port: int, running: contextlib.ExitStack):
+        workload.check(name)
+        folder.mkdir()
+        server = servers.BY_NAME[name](name, folder, self.options)
+        room = max(1024, workload.most_connections(self.options.connections))
+        running.enter_context(server.serving(workload.scenario, origin_port, room))
+        self.versions.setdefault(name, server.version())
+        return server
+
+    def leave_out(self, workload, name: str, reason: str) -> None:
+        progress(f"{workload.name}: {name} is left out: {reason}")
+        self.left_out.append({"workload": workload.name, "server": name, "reason": reason})
+
+    def measure_rounds(self, workload, started: list) -> None:
+        """Every round visits every connection count; the server that goes first rotates."""
+        counts = workload.connection_counts(self.options.connections)
+        left = self.options.rounds * len(counts) * len(started)
+        each = workload.length(self.options) + self.options.cooldown + OVERHEAD_SECONDS
+        for number in range(self.options.rounds):
+            turn = number % len(started)
+            for connections in counts:
+                for server in started[turn:] + started[:turn]:
+                    result = measure_once(server, workload, connections, self.options)
+                    self.results.append({"workload": workload.name, "title": workload.title, "round": number + 1, **result})
+                    left -= 1
+                    progress(f"{workload.name} round {number + 1}/{self.options.rounds}, {connections} connections, "
+                             f"{server.name}: {result['requests_per_second']:.0f} req/s, "
+                             f"{result['cpu_us']:.1f} us CPU, p99 {result['p99_ms']:.2f} ms, "
+                             f"{result['errors']} errors; about {left * each / 60:.0f} min left of {workload.name}")
 
 
 def measure_once(server, workload, connections: int, options) -> dict:
     pids = server.pids()
     memory_before = measure.memory_mib(pids)
     codes_before = server.codes()
-    with measure.MemorySampler(pids) as memory:
-        cpu_before = measure.cpu_seconds(pids)
-        load = workload.load(server, connections, options.seconds)
-        cpu_after = measure.cpu_seconds(pids)
-    errors = load["socket_errors"] + workload.wrong_answers(load) + other_codes(server, codes_before, workload.status)
-    if server.pids() != pids:
+    with measure.Sampler(server.pids) as sampler:
+        cpu_before = workload.cpu_seconds(server)
+        load = workload.load(server, connections, options)
+        cpu_after = workload.cpu_seconds(server)
+    errors = load.errors + other_codes(server, codes_before, workload.expected_codes())
+    if server.pids() != pids and not workload.may_replace_processes():
         errors += 1  # a worker died and was replaced
     time.sleep(options.cooldown)
-    requests = max(load["requests"], 1)
-    user, system = (1e6 * (after - before) / requests for before, after in zip(cpu_before, cpu_after))
+    cpu = load.cpu or tuple(after - before for before, after in zip(cpu_before, cpu_after))
+    user, system = (1e6 * seconds / max(load.requests, 1) for seconds in cpu)
     return {
-        "server": server.name, "connections": connections, "requests": load["requests"],
-        "requests_per_second": load["requests"] / load["seconds"], "p50_ms": load["p50_ms"], "p99_ms": load["p99_ms"],
+        "server": server.name, "connections": connections, "requests": load.requests,
+        "requests_per_second": load.requests / max(load.seconds, 1e-9), "p50_ms": load.p50_ms, "p99_ms": load.p99_ms,
         "cpu_user_us": user, "cpu_system_us": system, "cpu_us": user + system,
-        "memory_before_mib": memory_before, "memory_mean_mib": memory.mean(), "memory_peak_mib": memory.peak(),
-        "memory_after_mib": measure.memory_mib(server.pids()), "errors": errors, "bytes": load["bytes"],
+        "memory_before_mib": memory_before, "memory_mean_mib": sampler.mean(), "memory_peak_mib": sampler.peak(),
+        "memory_after_mib": measure.memory_mib(server.pids()), "descriptors": sampler.most_descriptors(),
+        "errors": errors, "bytes": load.bytes, "extra": load.extra,
     }
 
 
-def other_codes(server, before: dict[str, float], expected: int) -> int:
+def other_codes(server, before: dict[str, float], expected: set[str]) -> int:
     """Answers with another status by the server's own count; 0 for servers that keep none."""
-    return int(sum(count - before.get(code, 0) for code, count in server.codes().items() if code != str(expected)))
+    # 499: the client has left. Clients leave when their time is over, in the middle of a request.
+    expected = expected | {"499"}
+    return int(sum(count - before.get(code, 0) for code, count in server.codes().items() if code not in expected))
 
 
 def progress(line: str) -> None:
@@ -137,3 +219,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)
+    except (Differs, RuntimeError) as error:
+        sys.exit(f"stopped: {error}")

@@ -1,4 +1,4 @@
-"""What the figures say: medians over rounds, spread, ratio to the reference server; as a table and as JSON.
+"""What the figures say: medians over rounds, spread, ratio to the reference server; as a table, as JSON, as plots.
 
 It measures nothing.
 """
@@ -9,12 +9,16 @@ import pathlib
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 
+import plots
+from servers.base import first_line
+
 HERE = pathlib.Path(__file__).parent
+# The first of these that runs is what the others are compared with.
+REFERENCES = ["nginx", "nginx-current", "nginx-map", "haproxy"]
 MEDIANS = ["requests_per_second", "p50_ms", "p99_ms", "cpu_user_us", "cpu_system_us", "cpu_us", "memory_before_mib",
-           "memory_mean_mib", "memory_peak_mib", "memory_after_mib"]
+           "memory_mean_mib", "memory_peak_mib", "memory_after_mib", "descriptors"]
 RATIOS = ["requests_per_second", "p99_ms", "cpu_us", "memory_mean_mib"]
 COLUMNS = [  # heading, how a cell is written
     ("load", lambda row: row["workload"]),
@@ -31,32 +35,49 @@ COLUMNS = [  # heading, how a cell is written
     ("mean", lambda row: f"{row['memory_mean_mib']:.0f}"),
     ("peak", lambda row: f"{row['memory_peak_mib']:.0f}"),
     ("after", lambda row: f"{row['memory_after_mib']:.0f}"),
-    ("errors", lambda row: str(row["errors"])),
+    ("fds", lambda row: f"{row['descriptors']:.0f}"),
+    ("errors", lambda row: "0" if row["valid"] else f"{row['errors']} INVALID"),
     ("x req/s", lambda row: ratio(row, "requests_per_second")),
     ("x CPU", lambda row: ratio(row, "cpu_us")),
     ("x p99", lambda row: ratio(row, "p99_ms")),
     ("x mem", lambda row: ratio(row, "memory_mean_mib")),
 ]
+LEGEND = """\
+Medians over rounds. CPU: server microseconds per request, user + system; spread: (max - min) / median of it.
+Memory: proportional set size of all processes. fds: most descriptors. x: ratio to {reference}."""
 
 
-def summarize(results: list[dict], reference: str) -> list[dict]:
+def summarize(results: list[dict]) -> list[dict]:
     """One row per workload, connection count and server. `cpu_spread` is (max - min) / median over the rounds."""
     cells: dict[tuple, list[dict]] = {}
     for result in results:
         cells.setdefault((result["workload"], result["connections"], result["server"]), []).append(result)
-    rows = []
-    for (workload, connections, server), rounds in cells.items():
-        row = {"workload": workload, "connections": connections, "server": server, "rounds": len(rounds)}
-        for key in MEDIANS:
-            row[key] = statistics.median(result[key] for result in rounds)
-        cpu = [result["cpu_us"] for result in rounds]
-        row["cpu_spread"] = (max(cpu) - min(cpu)) / row["cpu_us"] if row["cpu_us"] else 0.0
-        row["errors"] = sum(result["errors"] for result in rounds)
-        rows.append(row)
+    rows = [row_of(*cell, rounds) for cell, rounds in cells.items()]
+    reference = reference_of(rows)
     for row in rows:
         base = next((other for other in rows if other["server"] == reference and same_cell(other, row)), None)
         row["ratios"] = {key: row[key] / base[key] for key in RATIOS if base and base[key]}
-    return sorted(rows, key=lambda row: (row["workload"], row["connections"]))
+    order = list(dict.fromkeys(row["workload"] for row in rows))
+    return sorted(rows, key=lambda row: (order.index(row["workload"]), row["connections"]))
+
+
+def row_of(workload: str, connections: int, server: str, rounds: list[dict]) -> dict:
+    row = {"workload": workload, "title": rounds[0].get("title", ""), "connections": connections, "server": server,
+           "rounds": len(rounds)}
+    for key in MEDIANS:
+        row[key] = statistics.median(result[key] for result in rounds)
+    cpu = [result["cpu_us"] for result in rounds]
+    row["cpu_spread"] = (max(cpu) - min(cpu)) / row["cpu_us"] if row["cpu_us"] else 0.0
+    row["errors"] = sum(result["errors"] for result in rounds)
+    row["valid"] = row["errors"] == 0 and all(result["requests"] for result in rounds)
+    names = dict.fromkeys(name for result in rounds for name in result["extra"])
+    row["extra"] = {name: statistics.median(result["extra"].get(name, 0) for result in rounds) for name in names}
+    return row
+
+
+def reference_of(rows: list[dict]) -> str:
+    running = {row["server"] for row in rows}
+    return next((name for name in REFERENCES if name in running), "")
 
 
 def same_cell(one: dict, other: dict) -> bool:
@@ -67,48 +88,54 @@ def ratio(row: dict, key: str) -> str:
     return f"{row['ratios'][key]:.2f}" if key in row["ratios"] else "-"
 
 
-def table(summary: list[dict], reference: str) -> str:
+def text(summary: list[dict], left_out: list[dict]) -> str:
+    """The table, what a workload counts beside it, and who is not in it."""
     lines = [[heading for heading, _ in COLUMNS]]
     lines += [[write(row) for _, write in COLUMNS] for row in summary]
     widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-    text = "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)
-    return (f"{text}\n\nMedians over rounds. CPU: server microseconds per request, user + system; spread: (max - min) / "
-            f"median.\nMemory: proportional set size of all processes. x: ratio to {reference}.")
+    parts = ["\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)) for line in lines)]
+    titles = dict.fromkeys((row["workload"], row["title"]) for row in summary)
+    parts.append("\n".join(f"{workload}: {title}" for workload, title in titles))
+    parts.append(LEGEND.format(reference=reference_of(summary) or "nobody"))
+    extras = [f"{row['workload']} {row['connections']} {row['server']}: " + ", ".join(
+        f"{name} {value:.4g}" for name, value in row["extra"].items()) for row in summary if row["extra"]]
+    if extras:
+        parts.append("\n".join(extras))
+    if left_out:
+        parts.append("\n".join(f"{one['workload']} without {one['server']}: {one['reason']}" for one in left_out))
+    return "\n\n".join(parts)
 
 
-def write(summary: list[dict], results: list[dict], options) -> pathlib.Path:
-    """Writes medians, every round and the circumstances; returns the file's path."""
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
+def write(summary: list[dict], run, options) -> pathlib.Path:
+    """Writes medians, every round and the circumstances, and a plot per workload; returns the path of the JSON."""
+    options.output.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc)
-    file = folder / f"{now:%Y%m%dT%H%M%SZ}-{'-'.join(options.workloads)}.json"
+    families = list(dict.fromkeys(workload.name for workload in options.workloads))
+    name = f"{now:%Y%m%dT%H%M%SZ}-{families[0] if len(families) == 1 else f'{families[0]}-and-{len(families) - 1}-more'}"
+    file = options.output / f"{name}.json"
     file.write_text(json.dumps({
         "time": now.isoformat(timespec="seconds"),
         "command": shlex.join(["benches/load/run.sh", *sys.argv[1:]]),
-        "machine": machine(options),
+        "machine": machine(run.versions),
         "summary": summary,
-        "rounds": results,
+        "left_out": run.left_out,
+        "rounds": run.results,
     }, indent=1) + "\n", encoding="utf-8")
+    for workload in dict.fromkeys(row["workload"] for row in summary):
+        rows = [row for row in summary if row["workload"] == workload]
+        (options.output / f"{name}-{workload}.svg").write_text(plots.bars(rows), encoding="utf-8")
     return file
 
 
-def machine(options) -> dict:
+def machine(versions: dict[str, str]) -> dict:
     cpus = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = [line.partition(":")[2].strip() for line in cpus if line.startswith("model name")]
+    clients = {"wrk": ["wrk", "-v"], "h2load": ["h2load", "--version"], "oha": ["oha", "--version"]}
     return {
         "cpu": models[0] if models else platform.machine(),
         "cpus": len(models),
         "kernel": platform.release(),
-        "nginx": first_line(["nginx", "-v"]),
-        "wrk": first_line(["wrk", "-v"]),
-        "portcullis": first_line([options.binary, "version"]),
+        "servers": versions,
+        "clients": {name: first_line(command) for name, command in clients.items()},
         "revision": first_line(["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]),
     }
-
-
-def first_line(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
-        return ""
-    return (done.stdout + done.stderr).strip().partition("\n")[0]

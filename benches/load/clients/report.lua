@@ -1,4 +1,12 @@
--- Prints wrk's figures as one line of JSON; costs nothing per request.
+-- Prints wrk's figures as one line of JSON; costs nothing per request. Argument: the size of a body to send, or none.
+function init(arguments)
+    local size = tonumber(arguments[1])
+    if size then
+        wrk.method = "POST"
+        wrk.body = string.rep("x", size)
+    end
+end
+
 function done(summary, latency)
     local errors = summary.errors
     io.write(string.format(
