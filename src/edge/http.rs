@@ -73,7 +73,7 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
 }
 
 /// A kept stream holds its connection, which holds the stream: whatever ends the task ends that too.
-struct ForgetKept(Arc<Connection>);
+pub(super) struct ForgetKept(pub(super) Arc<Connection>);
 
 impl Drop for ForgetKept {
     fn drop(&mut self) {

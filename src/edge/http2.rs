@@ -8,6 +8,7 @@
 //! streams and on the requests of one connection, and a count of what was ended and why.
 
 use super::connection::Connection;
+use super::http::ForgetKept;
 use super::refusal::Refusals;
 use super::silence::Silence;
 use super::socket::Socket;
@@ -30,10 +31,10 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// What a client begins with (RFC 9113 section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Streams one connection may have open (RFC 9113 section 5.1.2 advises at least 100).
-const STREAMS: u32 = 128;
+pub(super) const STREAMS: u32 = 128;
 /// Response bytes held for one stream whose client takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Streams of one connection that may break the protocol, and be reset by us for it, over its whole
@@ -41,6 +42,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 const BROKEN_STREAMS: usize = 100;
 /// Streams of one connection that may be refused for what they ask, over its whole life.
 const REFUSED_STREAMS: u32 = 32;
+/// How many times the limit a header list may be to be read, so that its refusal is recorded.
+const READABLE_HEADERS: usize = 2;
 /// How long a connection that was told to end may take to do so once nothing runs on it.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -83,19 +86,28 @@ pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
     let life = Life {
         engine,
         digest,
-        connection,
+        connection: Arc::clone(&connection),
         refusals,
         running: Arc::default(),
         silence: Silence::default(),
         asked: 0,
         refused: 0,
     };
-    life.run(app, shutdown).await;
+    let _kept = ForgetKept(Arc::clone(&connection));
+    connection.keep(true);
+    let told = life.run(app, shutdown).await;
+    // Closed with unread bytes a socket is reset, and the reset may overtake the last GOAWAY: a client would
+    // not know which of its requests were served.
+    if let Some(mut stream) = connection.take_kept().filter(|_| told) {
+        stream.linger().await;
+    }
 }
 
 fn options(limits: &Limits) -> H2Options {
     let mut options = default_h2_options();
-    options.max_header_list_size(u32::try_from(limits.headers).unwrap_or(u32::MAX));
+    // What `h2` refuses itself reaches no record; the request path refuses what is over the limit.
+    let readable = limits.headers.saturating_mul(READABLE_HEADERS);
+    options.max_header_list_size(u32::try_from(readable).unwrap_or(u32::MAX));
     options.max_concurrent_streams(STREAMS);
     options.max_send_buffer_size(SEND_BUFFER);
     options.max_local_error_reset_streams(Some(BROKEN_STREAMS));
@@ -116,7 +128,12 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    async fn run<A: HttpServerApp + Send + Sync + 'static>(mut self, app: &Arc<A>, shutdown: &ShutdownWatch) {
+    /// Gives whether the client was told of the end.
+    async fn run<A: HttpServerApp + Send + Sync + 'static>(
+        mut self,
+        app: &Arc<A>,
+        shutdown: &ShutdownWatch,
+    ) -> bool {
         let mut leaving = shutdown.clone();
         let mut ending = false;
         loop {
@@ -130,7 +147,7 @@ impl Life<'_> {
                 accepted = HttpSession::from_h2_conn(&mut self.engine, Arc::clone(&self.digest)) => accepted,
                 () = self.running.silent(&mut self.silence, &self.refusals.snapshots, ending) => {
                     if ending {
-                        return;
+                        return false;
                     }
                     // Nothing runs, so nothing is cut off; a request that crosses this on its way
                     // was not begun, and the client is told so.
@@ -156,7 +173,7 @@ impl Life<'_> {
                         ending = true;
                     }
                 }
-                Ok(None) => return,
+                Ok(None) => return true,
                 Err(error) => return self.broken(&error),
             }
         }
@@ -180,14 +197,14 @@ impl Life<'_> {
         });
     }
 
-    /// The protocol was broken, or the connection; only what we ended is an event.
-    fn broken(&self, error: &pingora_core::Error) {
+    /// The protocol was broken, or the connection; only what we ended is an event. Gives whether it was us.
+    fn broken(&self, error: &pingora_core::Error) -> bool {
         log::debug!("HTTP/2 from {}: {error}", self.connection.peer);
         let cause = error.root_cause().downcast_ref::<h2::Error>();
-        if let Some(cause) = cause.filter(|cause| cause.is_library()) {
-            let flood = cause.reason() == Some(Reason::ENHANCE_YOUR_CALM);
-            self.connection.listener.metrics.refused(if flood { "http2_flood" } else { "http2_protocol" });
-        }
+        let Some(cause) = cause.filter(|cause| cause.is_library()) else { return false };
+        let flood = cause.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+        self.connection.listener.metrics.refused(if flood { "http2_flood" } else { "http2_protocol" });
+        true
     }
 }
 

@@ -10,6 +10,7 @@ use super::deadline::{Deadline, Expired};
 use super::framing::{Framing, Refused};
 use super::refusal::Refusals;
 use super::socket::Socket;
+use super::trailers::Trailers;
 use super::websocket::Goodbye;
 use crate::snapshot::{Cause, Rejection};
 use async_trait::async_trait;
@@ -33,7 +34,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 /// One TLS record's plaintext (RFC 8446 section 5.1).
 const BUFFER: usize = 16 * 1024;
 
-/// How long, and for how much, a client is listened to whose head was refused.
+/// How long, and for how much, a client is listened to that was told of the end.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_LIMIT: usize = 4 * 1024 * 1024;
 
@@ -58,6 +59,8 @@ pub struct EdgeStream {
     sent: usize,
     deadline: Deadline,
     framing: Framing,
+    /// Of HTTP/2.
+    trailers: Trailers,
     connection: Arc<Connection>,
     refusals: Refusals,
     /// The client may still be sending what nobody will read.
@@ -95,6 +98,7 @@ impl EdgeStream {
             sent: 0,
             deadline,
             framing: Framing::default(),
+            trailers: Trailers::default(),
             connection,
             refusals,
             refused: false,
@@ -215,9 +219,9 @@ impl EdgeStream {
         self.framing.head.exceeds(self.connection.heads(), || self.refusals.snapshots.load().limits)
     }
 
-    /// Listens on after a refusal. A socket closed with unread bytes is reset, and the reset may
+    /// Listens on after the last word. A socket closed with unread bytes is reset, and the reset may
     /// overtake the answer on its way to a client that is still sending.
-    async fn linger(&mut self) {
+    pub(super) async fn linger(&mut self) {
         let mut scratch = [0; 4096];
         let mut read = 0;
         let listen = async {
@@ -283,6 +287,9 @@ impl AsyncRead for EdgeStream {
         let before = buf.filled().len();
         let read = this.poll_request(cx, buf)?;
         let count = read.map(|()| buf.filled().len() - before);
+        if count.is_ready() && this.connection.phase() == Phase::Multiplexed {
+            this.trailers.look(&mut buf.filled_mut()[before..]);
+        }
         if count.is_pending() && this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
         }
@@ -388,6 +395,7 @@ impl Drop for EdgeStream {
                 out: std::mem::take(&mut self.out),
                 deadline: std::mem::replace(&mut self.deadline, Deadline::new(Duration::ZERO)),
                 framing: std::mem::take(&mut self.framing),
+                trailers: Trailers::default(),
                 connection: Arc::clone(&self.connection),
                 refusals: self.refusals.clone(),
                 refused: self.refused,

@@ -15,7 +15,11 @@ const ROUTES: &str = "routes:\n  - { name: own, path: /own, respond: { body: own
     - { name: app, upstream: [\"{ORIGIN}\"] }\ncertificates: [{ cert: app.pem, key: app.key }]\n";
 
 fn start(further: &str, origin: &Origin) -> Gateway {
-    let builder = Gateway::builder(&format!("{ROUTES}{further}"));
+    start_with(&format!("{ROUTES}{further}"), origin)
+}
+
+fn start_with(yaml: &str, origin: &Origin) -> Gateway {
+    let builder = Gateway::builder(yaml);
     Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
     builder.origin(origin).start()
 }
@@ -24,15 +28,16 @@ fn open(gateway: &Gateway) -> Frames {
     Frames::open_tls(gateway.address(), "app.test")
 }
 
-/// The connection ends for a flood. The reset that follows unread frames may overtake the word for it.
+/// The connection ends for a flood too large to be listened to: the reset that follows unread frames may
+/// overtake the word for it.
 fn ends_calmly(client: &mut Frames) {
     let code = client.end();
     assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{code:?}");
 }
 
-/// The gateway ended the connection for a flood, counted it, and goes on.
+/// The gateway ended the connection for a flood, said so, counted it, and goes on.
 fn ended_calmly(gateway: &Gateway, client: &mut Frames) {
-    ends_calmly(client);
+    assert_eq!(client.end(), Some(ENHANCE_YOUR_CALM));
     gateway.wait_metric("portcullis_connections_refused_total", &[("reason", "http2_flood")], 1.0);
     until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
     assert_eq!(open(gateway).first_status(&get("app.test", "/own")), 200);
@@ -202,15 +207,23 @@ fn a_head_above_the_limit_is_431_and_one_far_above_ends_the_connection() {
     client.wait(kind::SETTINGS);
     client.send(frame(kind::SETTINGS, 1, 0, b""));
     assert_eq!(client.first_status(&[&get("app.test", "/")[..], &[("x", &above)]].concat()), 431);
+    let refused = gateway.wait_record(|record| record["status"] == 431);
+    assert_eq!(
+        (refused["rejection"].as_str(), refused["path"].as_str()),
+        (Some("headers_too_large"), Some("/"))
+    );
     let mut client = open(&gateway);
     client.wait(kind::SETTINGS);
     client.send(frame(kind::SETTINGS, 1, 0, b""));
-    let fields = [("x", far_above.as_str()); 2];
+    let fields = [("x", far_above.as_str()); 3];
     let fields = [&get("app.test", "/")[..], &fields].concat();
     let bytes = block(&fields);
     let (first, rest) = bytes.split_at(16_000);
     client.send(frame(kind::HEADERS, END_STREAM, 1, first));
-    let _ = client.try_send(frame(kind::CONTINUATION, END_HEADERS, 1, rest));
+    for piece in rest.chunks(16_000) {
+        let _ = client.try_send(frame(kind::CONTINUATION, 0, 1, piece));
+    }
+    let _ = client.try_send(frame(kind::CONTINUATION, END_HEADERS, 1, b""));
     assert!(matches!(client.end(), Some(ENHANCE_YOUR_CALM | COMPRESSION_ERROR) | None));
     assert!(origin.requests().is_empty());
 }

@@ -18,6 +18,7 @@ mod encoded_slashes;
 mod exchange;
 mod forwarding;
 mod framing;
+mod h2spec;
 mod hostile;
 mod http2;
 mod http2_floods;

@@ -17,10 +17,13 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
+    pub const PRIORITY: u8 = 2;
     pub const RST_STREAM: u8 = 3;
     pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
     pub const PING: u8 = 6;
     pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
     pub const CONTINUATION: u8 = 9;
 }
 
@@ -28,6 +31,12 @@ pub mod kind {
 pub const END_STREAM: u8 = 1;
 /// See [`END_STREAM`].
 pub const END_HEADERS: u8 = 4;
+/// See [`END_STREAM`].
+pub const PADDED: u8 = 8;
+/// See [`END_STREAM`].
+pub const PRIORITY: u8 = 0x20;
+/// Flag of SETTINGS and PING.
+pub const ACK: u8 = 1;
 
 /// A connection.
 pub struct Frames {
@@ -40,6 +49,8 @@ pub struct Frames {
 pub struct Frame {
     /// One of [`kind`].
     pub kind: u8,
+    /// [`END_STREAM`] and the like.
+    pub flags: u8,
     /// 0 for the connection.
     pub stream: u32,
     /// What it carries.
@@ -100,7 +111,7 @@ impl Frames {
         }
         let bytes: Vec<u8> = self.buffer.drain(..9 + length).collect();
         let stream = u32::from_be_bytes([bytes[5], bytes[6], bytes[7], bytes[8]]);
-        Ok(Frame { kind: bytes[3], stream, payload: bytes[9..].to_vec() })
+        Ok(Frame { kind: bytes[3], flags: bytes[4], stream, payload: bytes[9..].to_vec() })
     }
 
     /// Skips frames until one of this type comes; panics when the connection ends before.
@@ -121,9 +132,7 @@ impl Frames {
                 Ok(frame) if frame.kind == kind::GOAWAY => code = Some(frame.code(4)),
                 Ok(_) => {}
                 Err(error) => {
-                    let timed_out =
-                        matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
-                    assert!(!timed_out, "still open after {DEADLINE:?}");
+                    assert!(!timed_out(&error), "still open after {DEADLINE:?}");
                     return code;
                 }
             }
@@ -141,7 +150,12 @@ impl Frames {
         self.tcp().set_read_timeout(Some(span)).expect("a read timeout");
         let outcome = self.next();
         self.tcp().set_read_timeout(Some(DEADLINE)).expect("a read timeout");
-        matches!(outcome, Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
+        outcome.is_err_and(|error| timed_out(&error))
+    }
+
+    /// Gives every read this long instead.
+    pub fn set_read_timeout(&mut self, span: Duration) {
+        self.tcp().set_read_timeout(Some(span)).expect("a read timeout");
     }
 
     /// Gives writes this long.
@@ -190,6 +204,11 @@ fn digits(length: u8, bytes: &[u8]) -> u16 {
     })
 }
 
+/// Whether nothing came in time.
+pub fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 /// A frame as it goes over the wire.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a length").to_be_bytes();
@@ -231,6 +250,32 @@ fn length(mut value: usize, bytes: &mut Vec<u8>) {
     bytes.push(value as u8);
 }
 
+/// A piece of a body; `flags` may be [`END_STREAM`].
+pub fn data(stream: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
+    frame(kind::DATA, flags, stream, bytes)
+}
+
+/// RFC 9113 section 6.3, as a frame of its own or the first bytes of HEADERS.
+pub fn priority(depends_on: u32, weight: u8) -> [u8; 5] {
+    let [a, b, c, d] = depends_on.to_be_bytes();
+    [a, b, c, d, weight]
+}
+
+/// Resets a stream.
+pub fn reset(stream: u32, code: u32) -> Vec<u8> {
+    frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes())
+}
+
+/// Opens a window; stream 0 is the connection's.
+pub fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    frame(kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+/// Says goodbye, having seen no stream.
+pub fn goaway(code: u32) -> Vec<u8> {
+    frame(kind::GOAWAY, 0, 0, &[&[0; 4][..], &code.to_be_bytes()].concat())
+}
+
 /// Settings with one value.
 pub fn setting(id: u16, value: u32) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
@@ -248,7 +293,7 @@ pub fn post<'a>(host: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
 
 #[test]
 fn three_coded_digits_are_read() {
-    let status = |payload: &[u8]| Frame { kind: 1, stream: 1, payload: payload.to_vec() }.status();
+    let status = |payload: &[u8]| Frame { kind: 1, flags: 0, stream: 1, payload: payload.to_vec() }.status();
     // RFC 7541 appendix C.6.1: 302 as 0x6402.
     assert_eq!(status(&[0x48, 0x82, 0x64, 0x02]), 302);
     assert_eq!(status(&[0x08, 3, b'4', b'0', b'3']), 403);
