@@ -100,6 +100,10 @@ impl ProxyHttp for Gateway {
         end: bool,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        // The engine would write it as the chunk that ends the body, and then end the body.
+        if end && body.as_ref().is_some_and(Bytes::is_empty) {
+            *body = None;
+        }
         upstream::sending(body.as_ref().map_or(0, Bytes::len), end, exchange)
     }
 

@@ -14,6 +14,7 @@ mod connection_limits;
 mod curl;
 mod draining;
 mod ejection;
+mod downgrade;
 mod encoded_slashes;
 mod exchange;
 mod forwarding;
