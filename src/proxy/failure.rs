@@ -28,6 +28,10 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
     match error.esource() {
         ErrorSource::Downstream => downstream(error.etype()),
         ErrorSource::Upstream => upstream(error.etype()),
+        // Of our own answers the engine does not say whom they were written to.
+        ErrorSource::Internal | ErrorSource::Unset if *error.etype() == ErrorType::WriteTimedout => {
+            Rejection::WriteTimeout
+        }
         ErrorSource::Internal | ErrorSource::Unset => Rejection::Internal,
     }
 }
@@ -47,7 +51,9 @@ fn bad_chunk(error: &Error) -> Option<&BadChunk> {
 /// The engine drops the stream after a failed exchange; the door takes it back where the client can
 /// go on with it, and the answer says which.
 pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
-    if rejection == Rejection::ClientClosed || answer::begun(session).is_some() {
+    if matches!(rejection, Rejection::ClientClosed | Rejection::WriteTimeout)
+        || answer::begun(session).is_some()
+    {
         return;
     }
     let keep = can_be_kept(session);
@@ -77,6 +83,7 @@ fn can_be_kept(session: &mut ServerSession) -> bool {
 fn downstream(etype: &ErrorType) -> Rejection {
     match etype {
         ErrorType::ReadTimedout => Rejection::BodyTimeout,
+        ErrorType::WriteTimedout => Rejection::WriteTimeout,
         ErrorType::InvalidHTTPHeader => Rejection::Malformed,
         // What the engine calls a chunked body it cannot read; its constants are private.
         ErrorType::Custom("InvalidChunk" | "InvalidTrailerEnd") => Rejection::Malformed,
@@ -119,5 +126,6 @@ mod tests {
     fn a_client_that_went_away_is_499() {
         assert_eq!(downstream(&ErrorType::ConnectionClosed).status(), 499);
         assert_eq!(downstream(&ErrorType::ReadTimedout).status(), 408);
+        assert_eq!(downstream(&ErrorType::WriteTimedout).reason(), "write_timeout");
     }
 }

@@ -60,6 +60,8 @@ pub enum Rejection {
     UpstreamTimeout,
     /// The client went away before its response was complete.
     ClientClosed,
+    /// The client did not take its response in time.
+    WriteTimeout,
     /// A fault of the gateway itself.
     Internal,
 }
@@ -87,7 +89,7 @@ impl fmt::Display for Cause {
 }
 
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
-const TABLE: [(Rejection, u16, &str, &str); 24] = {
+const TABLE: [(Rejection, u16, &str, &str); 25] = {
     use Rejection as R;
     [
         (R::Malformed, 400, "malformed", "The request could not be understood."),
@@ -118,6 +120,7 @@ const TABLE: [(Rejection, u16, &str, &str); 24] = {
         (R::UpstreamInvalid, 502, "upstream_invalid", "The service gave an answer that makes no sense."),
         (R::UpstreamTimeout, 504, "upstream_timeout", "The service did not answer in time."),
         (R::ClientClosed, 499, "client_closed", "The client went away."),
+        (R::WriteTimeout, 499, "write_timeout", "The client did not take the response in time."),
         (R::Internal, 500, "internal", "Something went wrong here."),
     ]
 };

@@ -174,6 +174,58 @@ fn a_client_that_never_opens_its_window_is_cut_by_the_write_timeout() {
     assert!(record["rejection"].is_string(), "{record}");
 }
 
+/// Zero is not the only way to take nothing: a byte now and then holds a response as well.
+#[test]
+fn a_client_that_opens_its_window_byte_by_byte_is_cut_by_the_write_timeout() {
+    let origin = Origin::script(|_| Reply::ok(&"x".repeat(10_000)));
+    let body = "o".repeat(10_000);
+    let own = format!(
+        "routes: [{{ name: own, path: /own, respond: {{ body: {body} }} }}, {{ name: app, upstream: [\"{{ORIGIN}}\"] }}]\n"
+    );
+    let further = "certificates: [{ cert: app.pem, key: app.key }]\nlimits: { body_idle_timeout: 1s, idle_timeout: 60s }";
+    let gateway = start_with(&format!("{own}{further}"), &origin);
+    // The window of the stream, then that of the connection, which is 65,535 at first.
+    for (path, stream_window, narrow) in
+        [("/", 0, 1), ("/own", 0, 1), ("/", 1 << 30, 0), ("/own", 1 << 30, 0)]
+    {
+        let mut client = Frames::silent_tls(gateway.address(), "app.test");
+        client.send([frames::PREFACE, &frames::setting(4, stream_window)].concat());
+        client.set_read_timeout(Duration::from_millis(20));
+        let streams: Vec<u32> = (0..8).map(|number| number * 2 + 1).collect();
+        client.send(
+            streams
+                .iter()
+                .flat_map(|stream| headers(*stream, END_STREAM, &get("app.test", path)))
+                .collect::<Vec<_>>(),
+        );
+        let (begun, mut cut, mut taken) = (Instant::now(), std::collections::HashSet::new(), 0);
+        // Seven of eight fit into the connection's window at once at most.
+        let wanted = if narrow == 1 { 8 } else { 1 };
+        while cut.len() < wanted {
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "{path}: {cut:?} were cut, {taken} bytes came"
+            );
+            match client.next() {
+                Ok(seen) if seen.kind == kind::RST_STREAM => drop(cut.insert(seen.stream)),
+                Ok(seen) if seen.kind == kind::DATA => taken += seen.payload.len(),
+                Ok(seen) => assert_ne!(seen.kind, kind::GOAWAY, "{seen:?}"),
+                Err(error) if frames::timed_out(&error) => {
+                    let windows = streams.iter().map(|stream| frames::window_update(*stream * narrow, 1));
+                    client.send(windows.collect::<Vec<_>>().concat());
+                }
+                Err(error) => panic!("{path}: {error}"),
+            }
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(900), "cut after {:?}", begun.elapsed());
+    }
+    until("nothing in flight", || gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0);
+    let record = gateway.wait_record(|record| record["path"] == "/" && record["rejection"].is_string());
+    assert_eq!((record["status"].as_u64(), record["rejection"].as_str()), (Some(200), Some("write_timeout")));
+    let record = gateway.wait_record(|record| record["path"] == "/own" && record["rejection"].is_string());
+    assert_eq!(record["rejection"].as_str(), Some("write_timeout"));
+}
+
 #[test]
 fn streams_beyond_the_limit_are_refused_and_the_others_go_on() {
     let held = Gate::closed();
