@@ -4,6 +4,7 @@ use crate::support::certificates::Authority;
 use crate::support::client::{Connection, get};
 use crate::support::eventually::until;
 use crate::support::gateway::COULD_NOT_START;
+use crate::support::http2::Http2;
 use crate::support::tls::{TlsClient, TlsOptions};
 use crate::support::{Gate, Gateway, Origin, Reply};
 use boring::ssl::SslVersion;
@@ -169,6 +170,26 @@ fn keep_alive(address: SocketAddr) -> impl FnMut() {
     }
 }
 
+/// Goes on with an HTTP/2 connection until it is told that it ends. What the old process says it has not
+/// begun (RFC 9113 section 6.8) is asked again on a new one; nothing else may go wrong.
+fn multiplexed(address: SocketAddr, told: &Arc<AtomicUsize>) -> impl FnMut() + use<> {
+    let (mut connection, told) = (None, Arc::clone(told));
+    move || {
+        loop {
+            let open = connection.get_or_insert_with(|| Http2::open(address, "app.test"));
+            let request = http::Request::get("https://app.test/app").body(()).expect("a request");
+            match open.request(request, b"") {
+                Ok(answer) => return assert_eq!((answer.status, answer.text()), (200, "hello")),
+                Err(error) if error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR) => {
+                    told.fetch_add(1, Ordering::Relaxed);
+                    connection = None;
+                }
+                Err(error) => panic!("a request failed: {error:?}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn upgrades_under_load_refuse_and_reset_nothing() {
     let origin = Origin::fixed("hello");
@@ -178,7 +199,7 @@ fn upgrades_under_load_refuse_and_reset_nothing() {
     Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
     let first = builder.origin(&origin).start();
     let address = first.address();
-    let load = Arc::new(Load::default());
+    let (load, told) = (Arc::new(Load::default()), Arc::default());
     let clients = [
         client(&load, move || assert_eq!(get(address, "app.test", "/app").text(), "hello")),
         client(&load, move || {
@@ -188,6 +209,8 @@ fn upgrades_under_load_refuse_and_reset_nothing() {
         }),
         client(&load, keep_alive(address)),
         client(&load, keep_alive(address)),
+        client(&load, multiplexed(address, &told)),
+        client(&load, multiplexed(address, &told)),
     ];
     // The first one's folder holds the certificate and the socket for all of them.
     let mut processes = vec![first];
@@ -206,6 +229,8 @@ fn upgrades_under_load_refuse_and_reset_nothing() {
         client.join().expect("a client saw no failure");
     }
     assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+    // Two connections, each told by every process that left.
+    assert_eq!(told.load(Ordering::Relaxed), 8);
 }
 
 fn sessions_resume_across_an_upgrade(version: SslVersion) {
