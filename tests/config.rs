@@ -225,7 +225,8 @@ fn the_documentation_has_one_heading_per_key_and_nothing_more() {
 fn the_documentation_shows_the_defaults_of_the_code() {
     let smallest = "routes: [{ redirect: { to: / } }, { respond: {} }, { upstream: app, access: {} }]\n\
                     certificates: [{ cert: a, key: b, client_auth: { ca: c } }]\n\
-                    upstreams: { NAME: { endpoints: [127.0.0.1:9000], tls: { server_name: a.test }, ejection: {}, sticky: { cookie: c } }, \
+                    upstreams: { NAME: { endpoints: [127.0.0.1:9000], tls: { server_name: a.test }, \
+                                         ejection: {}, health_check: {}, sticky: { cookie: c } }, \
                                  app: { endpoints: [127.0.0.1:9001] } }";
     let printed = serde_json::to_value(must_load("defaults", smallest)).unwrap();
     let mut checked = 0;

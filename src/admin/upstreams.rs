@@ -8,7 +8,7 @@ use crate::upstream::endpoint::Endpoint;
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
-use crate::upstream::state::{Health, Mode};
+use crate::upstream::state::Mode;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -147,12 +147,7 @@ impl From<&Endpoint> for EndpointView {
             weight: endpoint.weight,
             backup: endpoint.backup,
             up: state.available(now),
-            health: match state.health() {
-                Health::Unchecked => "unchecked",
-                Health::Pending => "pending",
-                Health::Up => "up",
-                Health::Down => "down",
-            },
+            health: state.health().as_str(),
             mode: word_of_mode(state.mode()),
             ejected_until: state.ejected(now).then(|| rfc3339(unix_seconds(until))).flatten(),
             requests_in_flight: state.in_flight(),

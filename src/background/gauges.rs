@@ -1,6 +1,7 @@
 //! The series that describe the serving configuration: generation, certificates, endpoints.
 //!
-//! Called once at start and after each publish; knows nothing of requests.
+//! Called at the start and after each publish, that of the endpoints before each scrape; knows nothing of
+//! requests.
 
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{Metrics, UpstreamNow};

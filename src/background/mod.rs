@@ -4,12 +4,15 @@
 
 pub mod fixed;
 pub mod gauges;
+pub mod health;
 pub mod readiness;
 pub mod reload;
 pub mod signals;
 pub mod ticket_rotation;
+pub mod upstreams;
 
 pub use readiness::Readiness;
 pub use reload::Reloader;
 pub use signals::Signals;
 pub use ticket_rotation::TicketRotation;
+pub use upstreams::Upstreams;

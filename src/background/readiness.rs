@@ -6,6 +6,7 @@
 
 use crate::config::Problems;
 use crate::snapshot::Snapshot;
+use crate::upstream::moment::Moment;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -77,6 +78,8 @@ pub struct Serving {
     pub upstreams: usize,
     /// Endpoints of all of them.
     pub endpoints: usize,
+    /// Endpoints that get requests.
+    pub available: usize,
 }
 
 /// The body of `/readyz`.
@@ -191,7 +194,10 @@ impl Readiness {
                 },
                 upstreams: Check {
                     ok: true,
-                    detail: format!("upstreams: {}, endpoints: {}", serving.upstreams, serving.endpoints),
+                    detail: format!(
+                        "upstreams: {}, endpoints: {}, available: {}",
+                        serving.upstreams, serving.endpoints, serving.available
+                    ),
                 },
             },
         }
@@ -245,10 +251,13 @@ impl std::fmt::Display for ReloadFailure {
 
 impl From<&Snapshot> for Serving {
     fn from(snapshot: &Snapshot) -> Self {
+        let now = Moment::now();
+        let endpoints: Vec<_> = snapshot.pools.values().flat_map(|pool| pool.endpoints()).collect();
         Serving {
             generation: snapshot.generation,
             upstreams: snapshot.pools.len(),
-            endpoints: snapshot.pools.values().map(|pool| pool.endpoints().len()).sum(),
+            endpoints: endpoints.len(),
+            available: endpoints.iter().filter(|endpoint| endpoint.state.available(now)).count(),
         }
     }
 }
@@ -276,7 +285,7 @@ mod tests {
     use crate::config::Problem;
     use std::path::PathBuf;
 
-    const SERVING: Serving = Serving { generation: 3, upstreams: 2, endpoints: 5 };
+    const SERVING: Serving = Serving { generation: 3, upstreams: 2, endpoints: 5, available: 4 };
 
     fn up() -> Readiness {
         let readiness = Readiness::new(1);
@@ -311,7 +320,7 @@ mod tests {
         assert!(report.ready && report.checks.workers.ok);
         assert_eq!(report.generation, 3);
         assert_eq!(report.checks.listeners.detail, "edge on 0.0.0.0:7999");
-        assert_eq!(report.checks.upstreams.detail, "upstreams: 2, endpoints: 5");
+        assert_eq!(report.checks.upstreams.detail, "upstreams: 2, endpoints: 5, available: 4");
     }
 
     #[test]

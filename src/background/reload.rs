@@ -7,6 +7,7 @@
 
 use super::readiness::{Readiness, ReloadFailure, ReloadOutcome};
 use super::signals::Signals;
+use super::upstreams::Upstreams;
 use super::{fixed, gauges};
 use crate::config::Problems;
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
@@ -44,6 +45,8 @@ pub struct Reloader {
     pub log_writer: Arc<AccessLogWriter>,
     /// Whose sockets may change.
     pub listeners: Arc<dyn Listeners>,
+    /// Whose new endpoints are looked at before they serve.
+    pub upstreams: Upstreams,
     /// What asks for a reload.
     pub signals: Signals,
 }
@@ -111,7 +114,9 @@ impl Reloader {
             return Err(problems);
         }
         logging::reconfigure(&next.config.log);
+        self.upstreams.settle(&next);
         self.store.publish(next);
+        self.upstreams.published();
         // After the publish: the first connection of a new listener must find its routes.
         change_listeners();
         let serving = self.store.pin();
@@ -226,10 +231,12 @@ mod tests {
             let shared = Shared { metrics: Metrics::new(), tickets };
             let first = snapshot::prepare(Some(&path), &shared, None).expect("a right file");
             let log_writer = AccessLogWriter::start(&AccessLogOutput::Off, shared.metrics.clone());
+            let store = Arc::new(SnapshotStore::new(first));
             let reloader = Reloader {
                 path: Some(path),
                 shared,
-                store: Arc::new(SnapshotStore::new(first)),
+                upstreams: Upstreams::new(Arc::clone(&store)).0,
+                store,
                 readiness: Arc::new(Readiness::new(0)),
                 log_writer: log_writer.expect("needs nothing"),
                 listeners: Arc::new(NoSockets),

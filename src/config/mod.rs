@@ -11,6 +11,7 @@ mod cidr;
 mod defaults;
 mod each;
 pub mod error;
+pub mod health_check;
 pub mod listener;
 pub mod load;
 mod read;
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
 pub use balance::{BalanceConfig, HashBy};
 pub use error::{Problem, Problems, ValueError};
+pub use health_check::{HealthCheckConfig, HealthCheckMethod, HealthCheckType, StatusRange};
 pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
 pub use route::{

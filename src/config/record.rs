@@ -15,14 +15,13 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Keys that the contract names and a later version brings.
-const LATER: [&str; 11] = [
+const LATER: [&str; 10] = [
     "token_file",
     "mode",
     "when",
     "filters",
     "files",
     "protocol",
-    "health_check",
     "ejection",
     "retry",
     "max_requests",

@@ -4,6 +4,7 @@ use super::address::{self, Address};
 use super::balance::BalanceConfig;
 use super::each;
 use super::error::{ValueError, quoted};
+use super::health_check::HealthCheckConfig;
 use super::units::HumanDuration;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeSeq;
@@ -47,6 +48,9 @@ pub struct UpstreamConfig {
     /// Whether connections begin with a PROXY header that names the client.
     #[serde(default)]
     pub proxy_protocol: UpstreamProxyProtocol,
+    /// Active checks of the endpoints; `None` = none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheckConfig>,
 }
 
 /// Whether connections to an upstream begin with a header of the PROXY protocol.
@@ -74,6 +78,7 @@ impl UpstreamConfig {
             keepalive: keepalive(),
             tls: None,
             proxy_protocol: UpstreamProxyProtocol::Off,
+            health_check: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::background::readiness::Readiness;
 use crate::background::reload::Reloader;
 use crate::background::signals::Signals;
 use crate::background::ticket_rotation::TicketRotation;
+use crate::background::upstreams::Upstreams;
 use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::Drain;
@@ -31,6 +32,7 @@ use crate::tls::tickets::TicketKeys;
 use parking_lot::Mutex;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
+use pingora_core::services::ServiceHandle;
 use pingora_core::services::background::{BackgroundService, background_service};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -77,10 +79,11 @@ pub fn run(path: Option<PathBuf>, signals: Signals, upgrade: bool) -> Result<(),
     let (process, taking) = Process::prepare(path, signals, upgrade)?;
     let mut server = Server::new_with_opt_and_conf(None, process.engine_conf());
     server.bootstrap();
-    process.add_workers(&mut server);
+    let (upstreams, settled) = process.add_upstreams(&mut server);
+    process.add_workers(&mut server, &settled);
     // From here on the process drains instead of leaving at once.
     let _termination = process.signals.claim();
-    process.add_operators(&mut server, taking);
+    process.add_operators(&mut server, taking, upstreams);
     process.announce();
     server.run(RunArgs { shutdown_signal: Box::new(process.leaving()) });
     Ok(())
@@ -183,8 +186,15 @@ impl Process {
         }
     }
 
-    /// One service per worker.
-    fn add_workers(&self, server: &mut Server) {
+    /// What is found out about upstreams; the handle is ready once it is known what the first requests need.
+    fn add_upstreams(&self, server: &mut Server) -> (Upstreams, ServiceHandle) {
+        let (upstreams, service) = Upstreams::new(Arc::clone(&self.store));
+        (upstreams, beside(server, "upstreams", service))
+    }
+
+    /// One service per worker. None accepts before upstreams are `settled`: until then connections wait in
+    /// the socket's queue, or go to the process that is being replaced.
+    fn add_workers(&self, server: &mut Server, settled: &ServiceHandle) {
         let conf = Arc::new(self.engine_conf());
         let snapshot = self.store.pin();
         let workers = snapshot.config.workers.resolve();
@@ -192,7 +202,8 @@ impl Process {
             let door = self.door(application::new(&conf, self.gateway()), workers);
             let events = Arc::new(Ready(Arc::clone(&self.readiness)));
             let name = format!("worker {number}");
-            server.add_service(Worker::new(name, door, self.listeners.follow(), events));
+            let worker = server.add_service(Worker::new(name, door, self.listeners.follow(), events));
+            worker.add_dependency(settled);
         }
     }
 
@@ -226,7 +237,7 @@ impl Process {
 
     /// Port 7998, the reload loop, the rotation of ticket keys, and who comes before and after this
     /// process.
-    fn add_operators(&self, server: &mut Server, taking: Taking) {
+    fn add_operators(&self, server: &mut Server, taking: Taking, upstreams: Upstreams) {
         let metrics = Arc::clone(&self.shared.metrics);
         let state =
             AdminState::new(self.path.clone(), Arc::clone(&self.store), Arc::clone(&self.readiness), metrics);
@@ -237,6 +248,7 @@ impl Process {
             readiness: Arc::clone(&self.readiness),
             log_writer: Arc::clone(&self.access_log),
             listeners: Arc::new(ProcessListeners::new(&self.listeners, &self.readiness)),
+            upstreams,
             signals: self.signals.clone(),
         };
         let rotation = TicketRotation { shared: self.shared.clone(), store: Arc::clone(&self.store) };
@@ -266,10 +278,14 @@ impl Process {
 }
 
 /// Runs `task` on a thread of its own.
-fn beside<T: BackgroundService + Send + Sync + 'static>(server: &mut Server, name: &str, task: T) {
+fn beside<T: BackgroundService + Send + Sync + 'static>(
+    server: &mut Server,
+    name: &str,
+    task: T,
+) -> ServiceHandle {
     let mut service = background_service(name, task);
     service.threads = Some(1);
-    server.add_service(service);
+    server.add_service(service)
 }
 
 /// Upper bound on attempts of one request; what is tried again is decided in `proxy::upstream`.

@@ -21,6 +21,8 @@ use tokio::net::TcpStream;
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Version 2, command PROXY.
 const PROXY: u8 = 0x21;
+/// Version 2, command LOCAL.
+const LOCAL: u8 = 0x20;
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
 
@@ -31,6 +33,13 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 pub fn announce(peer: &mut HttpPeer, source: SocketAddr, destination: SocketAddr) {
     let header = header(source, destination);
     peer.group_key = KEYS.hash_one((peer.group_key, &header));
+    peer.options.custom_l4 = Some(Arc::new(Announcing { header }));
+}
+
+/// Makes a connection to `peer` begin by saying that the gateway itself has something to ask, as checks do
+/// (section 2.2: command LOCAL, no addresses).
+pub(super) fn announce_own(peer: &mut HttpPeer) {
+    let header = [SIGNATURE, &[LOCAL, 0, 0, 0]].concat();
     peer.options.custom_l4 = Some(Arc::new(Announcing { header }));
 }
 

@@ -4,7 +4,7 @@
 //! [`super::balance`]'s business.
 
 use super::moment::Moment;
-use super::state::{EndpointState, EndpointStates};
+use super::state::{EndpointState, EndpointStates, Health};
 use super::sticky::Tie;
 use super::transport::Transport;
 use crate::config::EndpointConfig;
@@ -33,12 +33,14 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Compiles one endpoint of an upstream with this transport. `keep` = whether idle connections are
-    /// kept for reuse; `since` = since when it gets requests, if it is new.
+    /// kept for reuse; `health` and `since` = what is known of it and since when it gets requests, if it
+    /// is new.
     pub fn new(
         config: &EndpointConfig,
         transport: &Transport,
         keep: bool,
         states: &EndpointStates,
+        health: Health,
         since: Moment,
     ) -> Endpoint {
         let label = config.address.to_string().into();
@@ -46,7 +48,7 @@ impl Endpoint {
             address: config.address,
             weight: config.weight,
             backup: config.backup,
-            state: states.of(&label, since),
+            state: states.of(&label, health, since),
             label,
             tie: None,
             template: super::peer::template(config.address, transport, keep),

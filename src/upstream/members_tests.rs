@@ -25,8 +25,16 @@ impl Room {
         let mut config = UpstreamConfig::inline((9000..).zip(weights).map(endpoint).collect());
         change(&mut config);
         let states = EndpointStates::default();
-        let endpoint =
-            |config| Arc::new(Endpoint::new(config, &Transport::default(), true, &states, Moment::ZERO));
+        let endpoint = |config| {
+            Arc::new(Endpoint::new(
+                config,
+                &Transport::default(),
+                true,
+                &states,
+                Health::Unchecked,
+                Moment::ZERO,
+            ))
+        };
         let endpoints: Vec<_> = config.endpoints.iter().map(endpoint).collect();
         Room { members: Members::new(&config, endpoints.clone(), Arc::clone(states.changes())), endpoints }
     }

@@ -1,11 +1,11 @@
 //! Where is it sent? Pools of endpoints, how one is chosen, and how it is connected to.
 //!
 //! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route); its [`members`] settle who
-//! may be chosen, by the [`state`] of each [`endpoint`]; a [`tier`] chooses, in turn or at random
-//! ([`balance`]), by load ([`latency`]) or by key ([`slots`]), unless the
-//! client is tied to one ([`sticky`]); [`split`] chooses between pools; [`transport`] reads the TLS settings
-//! towards an upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`]
-//! lets it be told who the client is.
+//! may be chosen, by the [`state`] of each [`endpoint`], which [`health`] asks how it is; a [`tier`] chooses,
+//! in turn or at random ([`balance`]), by load ([`latency`]) or by key ([`slots`]), unless the client is tied
+//! to one ([`sticky`]); [`split`] chooses between pools; [`transport`] reads the TLS settings towards an
+//! upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
+//! the client is.
 //!
 //! The room knows nothing of routes or requests.
 
@@ -15,6 +15,7 @@ pub mod ejection;
 pub mod endpoint;
 #[cfg(test)]
 mod fixtures;
+pub mod health;
 pub mod latency;
 pub mod members;
 pub mod moment;

@@ -5,6 +5,7 @@
 
 use super::endpoint::Endpoint;
 use super::transport::Transport;
+use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::{ALPN, TcpKeepalive};
 use pingora_core::upstreams::peer::{HttpPeer, HttpUpstreamRequestPolicy};
 use std::net::SocketAddr;
@@ -39,6 +40,15 @@ impl Endpoint {
         // The template has one only where connections are not kept at all.
         if options.idle_timeout.is_none() {
             options.idle_timeout = Some(limit(timeouts.idle).map_or(MAX_KEPT, |idle| idle.min(MAX_KEPT)));
+        }
+        peer
+    }
+
+    /// A peer without timeouts to ask how the endpoint is, at another port if one is given.
+    pub(super) fn check_peer(&self, port: Option<u16>) -> HttpPeer {
+        let mut peer = self.template.clone();
+        if let (Some(port), EngineAddr::Inet(address)) = (port, &mut peer._address) {
+            address.set_port(port);
         }
         peer
     }
@@ -82,7 +92,7 @@ mod tests {
     use crate::config::{EndpointConfig, Problems, UpstreamTlsConfig};
     use crate::upstream::fixtures::{Authority, Folder, tls, tls_origin};
     use crate::upstream::moment::Moment;
-    use crate::upstream::state::EndpointStates;
+    use crate::upstream::state::{EndpointStates, Health};
     use pingora_core::connectors::TransportConnector;
     use pingora_core::upstreams::peer::Peer;
 
@@ -94,14 +104,16 @@ mod tests {
 
     fn plain(keep: bool) -> Endpoint {
         let config = EndpointConfig::at(([127, 0, 0, 1], 9000).into());
-        Endpoint::new(&config, &Transport::default(), keep, &EndpointStates::default(), Moment::ZERO)
+        let states = EndpointStates::default();
+        Endpoint::new(&config, &Transport::default(), keep, &states, Health::Unchecked, Moment::ZERO)
     }
 
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
         let mut problems = Problems::default();
         let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
         let config = EndpointConfig::at(address);
-        Endpoint::new(&config, &transport.unwrap(), true, &EndpointStates::default(), Moment::ZERO)
+        let states = EndpointStates::default();
+        Endpoint::new(&config, &transport.unwrap(), true, &states, Health::Unchecked, Moment::ZERO)
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! atomic swap of [`Members`]. Knows nothing of routes.
 
 use super::endpoint::Endpoint;
+use super::health::HealthCheck;
 use super::members::{Members, Serving};
 use super::moment::Moment;
-use super::state::{EndpointStates, Mode, Slot};
+use super::state::{EndpointStates, Health, Mode, Slot};
 use super::sticky::Sticky;
 use super::tier::Wish;
 use super::transport::Transport;
@@ -23,6 +24,7 @@ pub struct Pool {
     config: UpstreamConfig,
     transport: Transport,
     sticky: Option<Sticky>,
+    health_check: Option<Arc<HealthCheck>>,
     members: ArcSwap<Members>,
     /// One for all pools that follow each other under this name.
     states: Arc<EndpointStates>,
@@ -72,6 +74,10 @@ impl Pool {
             name: name.to_owned(),
             members: ArcSwap::from_pointee(Members::new(config, Vec::new(), Arc::clone(states.changes()))),
             config: config.clone(),
+            health_check: config
+                .health_check
+                .as_ref()
+                .map(|check| Arc::new(HealthCheck::new(check, &transport, config.proxy_protocol))),
             transport,
             sticky,
             states,
@@ -101,6 +107,11 @@ impl Pool {
         &self.config
     }
 
+    /// How its endpoints are checked; `None` = they are not.
+    pub fn health_check(&self) -> Option<&Arc<HealthCheck>> {
+        self.health_check.as_ref()
+    }
+
     /// Makes these its endpoints from now on; those it has already keep their states. Requests that have
     /// picked another one stay with it.
     pub fn replace(&self, endpoints: &[EndpointConfig]) {
@@ -112,9 +123,11 @@ impl Pool {
     }
 
     fn set_endpoints(&self, endpoints: &[EndpointConfig], since: Moment) {
+        // One that serves unchecked so far goes on: new checks must not cause an outage.
+        let health = if self.config.health_check.is_some() { Health::Pending } else { Health::Unchecked };
+        let keep = self.config.keepalive > 0;
         let endpoint = |config| {
-            let endpoint =
-                Endpoint::new(config, &self.transport, self.config.keepalive > 0, &self.states, since);
+            let endpoint = Endpoint::new(config, &self.transport, keep, &self.states, health, since);
             let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(&self.name, &endpoint.label));
             Arc::new(endpoint.tied_by(tie))
         };

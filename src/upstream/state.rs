@@ -27,6 +27,18 @@ pub enum Health {
     Down,
 }
 
+impl Health {
+    /// As the admin API says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Health::Unchecked => "unchecked",
+            Health::Pending => "pending",
+            Health::Up => "up",
+            Health::Down => "down",
+        }
+    }
+}
+
 /// What the operator says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -67,10 +79,10 @@ pub struct EndpointState {
 }
 
 impl EndpointState {
-    fn new(up_since: Moment, changes: Arc<Changes>) -> EndpointState {
+    fn new(health: Health, up_since: Moment, changes: Arc<Changes>) -> EndpointState {
         EndpointState {
             in_flight: AtomicU32::new(0),
-            health: AtomicU8::new(Health::Unchecked as u8),
+            health: AtomicU8::new(health as u8),
             mode: AtomicU8::new(Mode::Enabled as u8),
             ejected_until: AtomicU64::new(0),
             up_since: AtomicU64::new(up_since.0),
@@ -234,15 +246,15 @@ impl EndpointStates {
         &self.changes
     }
 
-    /// The state of the endpoint with this label; a new one when nobody holds it. `since` is since when a
-    /// new one gets requests.
-    pub fn of(&self, label: &Arc<str>, since: Moment) -> Arc<EndpointState> {
+    /// The state of the endpoint with this label; a new one when nobody holds it. `health` is what is known
+    /// of a new one, `since` since when it gets requests.
+    pub fn of(&self, label: &Arc<str>, health: Health, since: Moment) -> Arc<EndpointState> {
         let mut by_label = self.by_label.lock();
         if let Some(state) = by_label.get(label).and_then(Weak::upgrade) {
             return state;
         }
         by_label.retain(|_, state| state.strong_count() > 0);
-        let state = Arc::new(EndpointState::new(since, Arc::clone(&self.changes)));
+        let state = Arc::new(EndpointState::new(health, since, Arc::clone(&self.changes)));
         by_label.insert(Arc::clone(label), Arc::downgrade(&state));
         state
     }
@@ -254,7 +266,7 @@ mod tests {
     use std::time::Duration;
 
     fn state() -> Arc<EndpointState> {
-        EndpointStates::default().of(&"127.0.0.1:9000".into(), Moment::ZERO)
+        EndpointStates::default().of(&"127.0.0.1:9000".into(), Health::Unchecked, Moment::ZERO)
     }
 
     #[test]
@@ -317,11 +329,11 @@ mod tests {
     fn a_state_is_found_again_while_somebody_holds_it() {
         let states = EndpointStates::default();
         let (one, other) = ("127.0.0.1:9000".into(), "127.0.0.1:9001".into());
-        let first = states.of(&one, Moment::ZERO);
-        assert!(Arc::ptr_eq(&first, &states.of(&one, Moment::now())));
-        assert!(!Arc::ptr_eq(&first, &states.of(&other, Moment::ZERO)));
+        let first = states.of(&one, Health::Unchecked, Moment::ZERO);
+        assert!(Arc::ptr_eq(&first, &states.of(&one, Health::Unchecked, Moment::now())));
+        assert!(!Arc::ptr_eq(&first, &states.of(&other, Health::Unchecked, Moment::ZERO)));
         first.set_mode(Mode::Drained);
         drop(first);
-        assert_eq!(states.of(&one, Moment::ZERO).mode(), Mode::Enabled);
+        assert_eq!(states.of(&one, Health::Unchecked, Moment::ZERO).mode(), Mode::Enabled);
     }
 }

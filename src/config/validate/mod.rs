@@ -3,6 +3,7 @@
 //! Does not know what is in the files a configuration names (certificates, lists, bodies): those are
 //! read when it is compiled. Nor which routes hide one another: routing finds that out.
 
+mod health_check;
 mod routes;
 mod syntax;
 mod upstreams;
@@ -219,6 +220,9 @@ impl Check<'_> {
         self.balancing(upstream, path);
         if let Some(tls) = &upstream.tls {
             self.upstream_tls(tls, &format!("{path}.tls"));
+        }
+        if let Some(check) = &upstream.health_check {
+            self.health_check(check, &format!("{path}.health_check"));
         }
     }
 

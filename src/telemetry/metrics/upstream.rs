@@ -41,6 +41,12 @@ const ENDPOINT_UP: Family = Family {
     labels: &["upstream", "endpoint"],
     kind: Kind::Gauge,
 };
+const HEALTH_CHECKS: Family = Family {
+    name: "portcullis_upstream_health_checks_total",
+    help: "Active checks of an upstream's endpoints, by result.",
+    labels: &["upstream", "result"],
+    kind: Kind::Counter,
+};
 const IN_FLIGHT: Family = Family {
     name: "portcullis_upstream_requests_in_flight",
     help: "Requests an upstream is working on.",
@@ -96,6 +102,7 @@ pub struct UpstreamMetrics {
     retries: LabelCounters<&'static str, 16>,
     ejections: AtomicU64,
     refused: AtomicU64,
+    health_checks: LabelCounters<&'static str, 8>,
     now: Mutex<UpstreamNow>,
 }
 
@@ -110,6 +117,7 @@ impl UpstreamMetrics {
             retries: LabelCounters::new("other"),
             ejections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            health_checks: LabelCounters::new("other"),
             now: Mutex::default(),
         }
     }
@@ -141,6 +149,11 @@ impl UpstreamMetrics {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an active check of an endpoint. At most 8 results, further ones are `other`.
+    pub fn health_check(&self, result: &'static str) {
+        self.health_checks.add(result);
+    }
+
     /// Says what the upstream is like now; endpoints that are not in it have no series any more.
     pub fn show(&self, now: UpstreamNow) {
         *self.now.lock() = now;
@@ -159,11 +172,15 @@ impl Observed for UpstreamMetrics {
         &PANICKING,
         &CIRCUIT_OPEN,
         &REFUSED,
+        &HEALTH_CHECKS,
     ];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
         let [requests, durations, connections, retries, rest @ ..] = out else { return };
-        let [endpoints, in_flight, ejections, panicking, circuit_open, refused] = rest else { return };
+        let [endpoints, in_flight, ejections, panicking, circuit_open, refused, rest @ ..] = rest else {
+            return;
+        };
+        let [health_checks] = rest else { return };
         let name = &*self.name;
         if let Some(codes) = self.codes.get() {
             requests.extend(codes.seen().map(|(code, count)| REQUESTS.counter(&[name, code], count)));
@@ -175,6 +192,7 @@ impl Observed for UpstreamMetrics {
             connections.push(CONNECTIONS.counter(&[name, label], count.load(Ordering::Relaxed)));
         }
         self.retries.samples(&RETRIES, Some(name), retries);
+        self.health_checks.samples(&HEALTH_CHECKS, Some(name), health_checks);
         let now = self.now.lock();
         for (endpoint, up) in &now.endpoints {
             endpoints.push(ENDPOINT_UP.gauge(&[name, endpoint], i64::from(*up)));

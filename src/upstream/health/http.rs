@@ -1,0 +1,106 @@
+//! A check by one HTTP/1.1 request: its status is a good one, and its body holds a text.
+//!
+//! Does not follow redirects: a redirect is an answer like any other.
+
+use super::{Failure, FailureKind, MAX_BODY};
+use crate::config::{HealthCheckConfig, HealthCheckMethod, StatusRange};
+use memchr::memmem;
+use pingora::http::RequestHeader;
+use pingora_core::protocols::Stream;
+use pingora_core::protocols::http::v1::client::HttpSession;
+use pingora_core::upstreams::peer::HttpPeer;
+
+/// How a check names itself.
+pub(super) const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"), " (health check)");
+/// Informational answers before the one that counts.
+const MAX_INFORMATIONAL: usize = 8;
+
+/// What is asked, and what a good answer is.
+#[derive(Debug)]
+pub(super) struct HttpProbe {
+    method: &'static str,
+    path: String,
+    /// `None` = the address of the endpoint.
+    host: Option<String>,
+    good: Vec<StatusRange>,
+    body: Option<memmem::Finder<'static>>,
+}
+
+impl HttpProbe {
+    pub(super) fn new(config: &HealthCheckConfig, host: Option<String>) -> HttpProbe {
+        HttpProbe {
+            method: match config.method.unwrap_or(HealthCheckMethod::Get) {
+                HealthCheckMethod::Get => "GET",
+                HealthCheckMethod::Head => "HEAD",
+                HealthCheckMethod::Options => "OPTIONS",
+            },
+            path: config.path.clone().unwrap_or_else(|| "/".to_owned()),
+            host,
+            good: config.status.clone().unwrap_or_else(|| vec![StatusRange { first: 200, last: 200 }]),
+            body: config.body.as_ref().map(|text| memmem::Finder::new(text).into_owned()),
+        }
+    }
+
+    pub(super) async fn ask(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
+        let mut session = HttpSession::new(stream);
+        let answered = self.exchange(&mut session, peer).await;
+        session.shutdown().await;
+        answered
+    }
+
+    async fn exchange(&self, session: &mut HttpSession, peer: &HttpPeer) -> Result<(), Failure> {
+        let request = self.request(peer).map_err(|error| broken(&error))?;
+        session.write_request_header(Box::new(request)).await.map_err(|error| broken(&error))?;
+        let mut status = 100;
+        for _ in 0..=MAX_INFORMATIONAL {
+            session.read_response().await.map_err(|error| broken(&error))?;
+            status = session.get_status().map_or(0, |status| status.as_u16());
+            if status >= 200 {
+                break;
+            }
+        }
+        if !self.good.iter().any(|good| good.contains(status)) {
+            return Err(Failure::new(FailureKind::Status, format_args!("status {status}")));
+        }
+        match &self.body {
+            Some(text) => found(text, session).await,
+            None => Ok(()),
+        }
+    }
+
+    fn request(&self, peer: &HttpPeer) -> pingora_core::Result<RequestHeader> {
+        let mut request = RequestHeader::build(self.method, self.path.as_bytes(), Some(4))?;
+        match &self.host {
+            Some(host) => request.insert_header("Host", host)?,
+            None => request.insert_header("Host", peer._address.to_string())?,
+        }
+        request.insert_header("User-Agent", USER_AGENT)?;
+        request.insert_header("Accept", "*/*")?;
+        request.insert_header("Connection", "close")?;
+        Ok(request)
+    }
+}
+
+/// Reads no more of the body than it takes to find the text.
+async fn found(text: &memmem::Finder<'static>, session: &mut HttpSession) -> Result<(), Failure> {
+    let mut body = Vec::new();
+    let absent = |read: &str| {
+        let text = String::from_utf8_lossy(text.needle());
+        Failure::new(FailureKind::Body, format_args!("{text:?} is not in {read}"))
+    };
+    while let Some(piece) = session.read_body_bytes().await.map_err(|error| broken(&error))? {
+        let room = MAX_BODY.saturating_sub(body.len());
+        body.extend(piece.iter().take(room));
+        if text.find(&body).is_some() {
+            return Ok(());
+        }
+        if body.len() >= MAX_BODY {
+            return Err(absent("the first 64 KiB of the body"));
+        }
+    }
+    Err(absent("the body"))
+}
+
+fn broken(error: &pingora_core::Error) -> Failure {
+    Failure::protocol(super::plain(error))
+}

@@ -1,0 +1,250 @@
+//! Active checks: who gets requests when, across failures, reloads and deployments.
+
+use crate::support::eventually::{holds, until};
+use crate::support::load::Load;
+use crate::support::service::Service;
+use crate::support::{Gate, Gateway, Origin, Reply};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const CHECK: &str = "health_check: { path: /healthz, interval: 100ms, timeout: 100ms }";
+
+/// An origin whose `/healthz` can be switched; everything else is answered with its name.
+struct Switched {
+    origin: Origin,
+    well: Arc<AtomicBool>,
+}
+
+impl Switched {
+    fn new(name: &'static str, well: bool) -> Switched {
+        let well = Arc::new(AtomicBool::new(well));
+        let asked = Arc::clone(&well);
+        let origin = Origin::script(move |request| match request.target() {
+            "/healthz" if !asked.load(Ordering::SeqCst) => Reply::status(500, "", "sick"),
+            _ => Reply::ok(name),
+        });
+        Switched { origin, well }
+    }
+
+    fn set(&self, well: bool) {
+        self.well.store(well, Ordering::SeqCst);
+    }
+
+    fn address(&self) -> String {
+        self.origin.address()
+    }
+
+    /// Requests that were no checks.
+    fn served(&self) -> usize {
+        self.origin.requests().iter().filter(|request| request.target() != "/healthz").count()
+    }
+}
+
+fn yaml(endpoints: &[&str], more: &str) -> String {
+    let endpoints: Vec<String> = endpoints.iter().map(|address| format!("\"{address}\"")).collect();
+    let endpoints = endpoints.join(", ");
+    format!("routes: [{{ upstream: app }}]\nupstreams:\n  app: {{ endpoints: [{endpoints}], {more} }}\n")
+}
+
+fn up(gateway: &Gateway, upstream: &str, endpoint: &str) -> Option<f64> {
+    let labels = [("upstream", upstream), ("endpoint", endpoint)];
+    gateway.metrics().get("portcullis_upstream_endpoint_up", &labels)
+}
+
+fn wait_up(gateway: &Gateway, endpoint: &str, wanted: bool) {
+    let wanted = if wanted { 1.0 } else { 0.0 };
+    until(&format!("{endpoint} to be {wanted}"), || up(gateway, "app", endpoint) == Some(wanted));
+}
+
+fn health(gateway: &Gateway, endpoint: &str) -> String {
+    let answer = gateway.admin("/v1/upstreams").json();
+    let endpoints = answer["upstreams"].as_array().unwrap().iter().flat_map(|u| u["endpoints"].as_array());
+    let found = endpoints.flatten().find(|found| found["address"] == endpoint).expect("the endpoint");
+    found["health"].as_str().expect("a health").to_owned()
+}
+
+#[test]
+fn an_endpoint_goes_and_comes_back_by_the_thresholds_and_no_request_fails() {
+    let (one, other) = (Switched::new("one", true), Switched::new("other", true));
+    let gateway = Gateway::start(&yaml(&[&one.address(), &other.address()], CHECK));
+    assert_eq!(health(&gateway, &one.address()), "up", "known before the gateway is ready");
+    let load = Load::start(gateway.address(), "/", 2, Duration::from_millis(2));
+    one.set(false);
+    wait_up(&gateway, &one.address(), false);
+    assert_eq!(health(&gateway, &one.address()), "down");
+    let served = one.served();
+    let more = other.served() + 50;
+    until("requests at the other one", || other.served() >= more);
+    assert!(one.served() <= served + 2, "requests at an endpoint that is down");
+    one.set(true);
+    wait_up(&gateway, &one.address(), true);
+    until("requests at it again", || one.served() > served + 20);
+    let tally = load.stop();
+    assert!(tally.failures.is_empty(), "{:?}", tally.failures);
+
+    let address = one.address();
+    let log = gateway.log();
+    let down = format!("upstream app: {address} is down, 3 checks failed: status 500");
+    assert_eq!(log.matches(&down).count(), 1, "{log}");
+    assert_eq!(log.matches(&format!("upstream app: {address} is up")).count(), 2, "{log}");
+    let metrics = gateway.metrics();
+    let results = |result| {
+        metrics.sum("portcullis_upstream_health_checks_total", &[("upstream", "app"), ("result", result)])
+    };
+    assert!(results("success") >= 4.0 && results("status") >= 3.0);
+}
+
+#[test]
+fn two_upstreams_at_one_address_have_a_health_each() {
+    let origin = Origin::script(|request| match request.target() {
+        "/bad" => Reply::status(500, "", "bad"),
+        _ => Reply::ok("good"),
+    });
+    let yaml = "routes:\n  - { path: /one, upstream: one }\n  - { path: /two, upstream: two }\n\
+        upstreams:\n  one: { endpoints: [\"{ORIGIN}\"], health_check: { path: /good } }\n  \
+        two: { endpoints: [\"{ORIGIN}\"], health_check: { path: /bad }, panic_percent: 0 }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    assert_eq!(up(&gateway, "one", &origin.address()), Some(1.0));
+    assert_eq!(up(&gateway, "two", &origin.address()), Some(0.0));
+    assert_eq!(gateway.get("a", "/one").text(), "good");
+    assert_eq!(gateway.get("a", "/two").status, 503);
+    assert_eq!(gateway.wait_record_of("/two")["rejection"], "no_endpoint");
+    let ready = gateway.admin("/readyz");
+    assert_eq!(ready.status, 200, "an upstream that is down concerns its own routes");
+    assert_eq!(ready.json()["checks"]["upstreams"]["detail"], "upstreams: 2, endpoints: 2, available: 1");
+}
+
+#[test]
+fn a_new_endpoint_gets_nothing_before_its_first_good_check() {
+    let (old, new) = (Switched::new("old", true), Switched::new("new", false));
+    let gateway = Gateway::start(&yaml(&[&old.address()], CHECK));
+    gateway.reload(&yaml(&[&old.address(), &new.address()], CHECK));
+    for _ in 0..50 {
+        assert_eq!(gateway.get("a", "/").text(), "old");
+    }
+    new.origin.wait_requests(3);
+    assert_eq!(new.served(), 0);
+    new.set(true);
+    until("requests at the new one", || gateway.get("a", "/").text() == "new");
+    // A third one that is well is asked at once, and the reload is there before its first interval ends.
+    let third = Switched::new("third", true);
+    let slow = CHECK.replace("interval: 100ms", "interval: 1h");
+    gateway.reload(&yaml(&[&third.address()], &slow));
+    assert_eq!(gateway.get("a", "/").text(), "third");
+    assert_eq!(up(&gateway, "app", &old.address()), None, "a removed endpoint has no series");
+    let asked = old.origin.requests().len();
+    holds("silence at a removed endpoint", Duration::from_millis(500), || {
+        old.origin.requests().len() <= asked + 1
+    });
+}
+
+#[test]
+fn a_reload_that_replaces_every_endpoint_fails_no_request() {
+    let services = [Switched::new("one", true), Switched::new("other", true)];
+    let gateway = Gateway::start(&yaml(&[&services[0].address()], CHECK));
+    let load = Load::start(gateway.address(), "/", 2, Duration::from_millis(1));
+    for round in 1..=10 {
+        gateway.reload(&yaml(&[&services[round % 2].address()], CHECK));
+        let served = services[round % 2].served();
+        until("requests at the new one", || services[round % 2].served() > served + 5);
+    }
+    let tally = load.stop();
+    assert!(tally.failures.is_empty() && tally.good > 100, "{tally:?}");
+}
+
+#[test]
+fn a_reload_keeps_what_is_known_and_counted() {
+    let (one, other) = (Switched::new("one", false), Switched::new("other", true));
+    let rare = "health_check: { path: /healthz, interval: 1h }";
+    let gateway = Gateway::start(&yaml(&[&one.address(), &other.address()], rare));
+    assert_eq!(health(&gateway, &one.address()), "down");
+    one.set(true);
+    for balance in ["random", "round_robin", "random"] {
+        gateway.reload(&yaml(&[&one.address(), &other.address()], &format!("balance: {balance}, {rare}")));
+        assert_eq!(health(&gateway, &one.address()), "down", "forgotten by a reload");
+    }
+    assert_eq!(one.origin.requests().len(), 1, "a reload is no reason to ask again");
+    // Reloads more often than checks do not put a verdict off for ever.
+    let gateway = Gateway::start(&yaml(&[&one.address(), &other.address()], CHECK));
+    one.set(false);
+    let mut round = 0;
+    until("a verdict under constant reloads", || {
+        round += 1;
+        let balance = if round % 2 == 0 { "random" } else { "round_robin" };
+        gateway.reload(&yaml(&[&one.address(), &other.address()], &format!("balance: {balance}, {CHECK}")));
+        health(&gateway, &one.address()) == "down"
+    });
+    gateway.reload(&yaml(&[&one.address(), &other.address()], "keepalive: 8"));
+    until("unchecked", || health(&gateway, &one.address()) == "unchecked");
+    assert_eq!(up(&gateway, "app", &one.address()), Some(1.0));
+}
+
+#[test]
+fn checks_that_are_new_take_out_nobody_at_once_and_slow_ones_hold_up_no_request() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |request| match request.target() {
+        "/healthz" => Reply::ok("well").after(&held),
+        _ => Reply::ok("served"),
+    });
+    let gateway = Gateway::start(&yaml(&[&origin.address()], "keepalive: 8"));
+    assert_eq!(health(&gateway, &origin.address()), "unchecked");
+    let slow = "panic_percent: 0, health_check: { path: /healthz, interval: 1s, timeout: 1s, unhealthy: 2 }";
+    gateway.reload(&yaml(&[&origin.address()], slow));
+    until("the first check", || origin.requests().iter().any(|request| request.target() == "/healthz"));
+    let begun = Instant::now();
+    for _ in 0..50 {
+        assert_eq!(gateway.get("a", "/").text(), "served");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "requests waited for a check: {:?}", begun.elapsed());
+    wait_up(&gateway, &origin.address(), false);
+    let log = gateway.log();
+    assert!(log.contains("is down, 2 checks failed: no answer within 1000 ms"), "{log}");
+    assert_eq!(gateway.get("a", "/").status, 503);
+    gate.open();
+    wait_up(&gateway, &origin.address(), true);
+}
+
+#[test]
+fn a_paused_service_is_noticed_and_a_killed_one_too() {
+    let (mut one, other) = (Service::start("one"), Service::start("other"));
+    let (first, second) = (one.address().to_string(), other.address().to_string());
+    let gateway = Gateway::start(&yaml(&[&first, &second], CHECK));
+    one.signal(libc::SIGSTOP);
+    wait_up(&gateway, &first, false);
+    assert!(gateway.log().contains("no answer within 100 ms"), "{}", gateway.log());
+    for _ in 0..20 {
+        assert_eq!(gateway.get("a", "/").text(), "other");
+    }
+    one.signal(libc::SIGCONT);
+    wait_up(&gateway, &first, true);
+    one.kill();
+    wait_up(&gateway, &first, false);
+    gateway.wait_log("3 checks failed: ConnectRefused");
+}
+
+#[test]
+fn a_rolling_deployment_under_load_fails_no_request() {
+    let mut services: Vec<Service> = ["one", "two", "three"].map(Service::start).into();
+    let addresses: Vec<String> = services.iter().map(|service| service.address().to_string()).collect();
+    let endpoints: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let gateway = Gateway::start(&yaml(&endpoints, CHECK));
+    // About 200 requests a second.
+    let load = Load::start(gateway.address(), "/", 4, Duration::from_millis(18));
+    for (service, address) in services.iter_mut().zip(&addresses) {
+        // As a deployment does: it says that it leaves, is left alone, and goes.
+        service.set_well(false);
+        wait_up(&gateway, address, false);
+        until("nothing in flight", || {
+            gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0
+        });
+        service.kill();
+        service.set_well(true);
+        service.restart();
+        wait_up(&gateway, address, true);
+    }
+    let tally = load.stop();
+    assert!(tally.failures.is_empty(), "{} good, failed: {:?}", tally.good, tally.failures);
+    assert!(tally.good > 200, "there was hardly any load: {}", tally.good);
+}

@@ -1,0 +1,169 @@
+//! What active checks ask, and what they take for a good answer.
+
+use crate::support::certificates::Authority;
+use crate::support::eventually::until;
+use crate::support::grpc::GrpcHealth;
+use crate::support::{Gateway, Origin, Reply};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+fn yaml(check: &str, more: &str) -> String {
+    format!(
+        "routes: [{{ upstream: app }}]\nupstreams:\n  app: {{ endpoints: [\"{{ORIGIN}}\"], \
+         health_check: {check}{more} }}\n"
+    )
+}
+
+/// Whether the endpoint is up once the gateway is ready, and what the log says of it.
+fn verdict(gateway: &Gateway) -> (bool, String) {
+    let up = gateway.metrics().get("portcullis_upstream_endpoint_up", &[]).expect("one endpoint");
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("upstream app: ")).unwrap_or_else(|| panic!("{log}"));
+    (up == 1.0, line.to_owned())
+}
+
+#[test]
+fn a_good_answer_has_the_right_status_and_body() {
+    let large = format!("{}needle", "x".repeat(64 * 1024));
+    for (check, status, body, up, reason) in [
+        ("{}", 200, "x", true, "is up"),
+        ("{}", 204, "", false, "the first check failed: status 204"),
+        ("{ status: [200, \"202-204\"] }", 204, "", true, "is up"),
+        ("{ status: [301] }", 301, "", true, "is up"),
+        ("{ status: [\"200-299\"] }", 302, "", false, "status 302"),
+        ("{ body: ready }", 200, "all ready.", true, "is up"),
+        ("{ body: ready }", 200, "starting", false, "\"ready\" is not in the body"),
+        ("{ body: needle }", 200, large.as_str(), false, "\"needle\" is not in the first 64 KiB"),
+        ("{ body: ready }", 503, "all ready.", false, "status 503"),
+    ] {
+        let body = body.to_owned();
+        let origin = Origin::script(move |_| Reply::status(status, "", &body));
+        let gateway = Gateway::with_origin(&yaml(check, ""), &origin);
+        let (is_up, line) = verdict(&gateway);
+        assert_eq!(is_up, up, "{check} {status}: {line}");
+        assert!(line.contains(reason), "{check} {status}: {line}");
+    }
+}
+
+#[test]
+fn a_check_asks_what_is_configured_and_says_who_it_is() {
+    let origin = Origin::fixed("well");
+    Gateway::with_origin(
+        &yaml("{ method: OPTIONS, path: \"/health?full=1\", host: app.internal }", ""),
+        &origin,
+    );
+    let asked = origin.requests().remove(0);
+    assert_eq!(asked.line(), "OPTIONS /health?full=1 HTTP/1.1");
+    assert_eq!(asked.header("host"), Some("app.internal"));
+    assert!(asked.header("user-agent").unwrap().starts_with("portcullis/"), "{asked:?}");
+    let origin = Origin::fixed("well");
+    let gateway = Gateway::with_origin(&yaml("{ method: HEAD }", ""), &origin);
+    assert_eq!(origin.requests()[0].line(), "HEAD / HTTP/1.1");
+    assert_eq!(origin.requests()[0].header("host"), Some(&*origin.address()));
+    assert!(verdict(&gateway).0);
+}
+
+#[test]
+fn odd_answers_are_failures_and_never_hang() {
+    for (bytes, reason) in [
+        (&b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..], "is up"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "the first check failed: "),
+        (b"HTTP/1.1 200 O", "the first check failed: "),
+        (b"", "the first check failed: "),
+        (b"\x1b[31mHTTP\r\n\r\n", "the first check failed: "),
+    ] {
+        let origin = Origin::script(move |_| Reply::RawThenClose(bytes.to_vec()));
+        let (_, line) = verdict(&Gateway::with_origin(&yaml("{}", ""), &origin));
+        assert!(line.contains(reason) && !line.contains('\x1b'), "{bytes:?}: {line:?}");
+    }
+}
+
+#[test]
+fn a_connection_is_enough_for_tcp_and_may_be_at_another_port() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let origin = Origin::script(|_| Reply::status(500, "", "sick"));
+    let gateway = Gateway::with_origin(&yaml("{ type: tcp }", ""), &origin);
+    assert!(verdict(&gateway).0);
+    assert!(origin.connections() >= 1 && origin.requests().is_empty());
+    let gateway = Gateway::with_origin(&yaml(&format!("{{ type: tcp, port: {port} }}"), ""), &origin);
+    assert!(verdict(&gateway).0);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_ok(), "the other port was asked");
+}
+
+#[test]
+fn a_check_over_tls_verifies_as_requests_do() {
+    let (authority, stranger) = (Authority::new("root"), Authority::new("stranger"));
+    let origin = Origin::tls(&authority.issue(&["origin.test"]), |request| match request.header("host") {
+        Some("origin.test") => Reply::ok("well"),
+        _ => Reply::status(421, "", "who?"),
+    });
+    for (kind, tls, up) in [
+        ("http", "{ server_name: origin.test, ca: ca.pem }", true),
+        ("tcp", "{ server_name: origin.test, ca: ca.pem }", true),
+        ("http", "{ server_name: origin.test, ca: stranger.pem }", false),
+        ("tcp", "{ server_name: origin.test, ca: stranger.pem }", false),
+        ("tcp", "{ server_name: other.test, ca: ca.pem }", false),
+        ("tcp", "{ server_name: origin.test, verify: false }", true),
+    ] {
+        let check = yaml(&format!("{{ type: {kind} }}"), &format!(", tls: {tls}"));
+        let builder = Gateway::builder(&check).origin(&origin);
+        authority.write(builder.dir(), "ca.pem");
+        stranger.write(builder.dir(), "stranger.pem");
+        let (is_up, line) = verdict(&builder.start());
+        assert_eq!(is_up, up, "{kind} {tls}: {line}");
+    }
+}
+
+#[test]
+fn grpc_services_are_asked_by_their_own_protocol() {
+    let server = GrpcHealth::start();
+    server.set("", 1);
+    server.set("sick", 2);
+    for (check, up, reason) in [
+        ("{ type: grpc }", true, "is up"),
+        ("{ type: grpc, service: sick }", false, "the service is NOT_SERVING"),
+        ("{ type: grpc, service: nobody }", false, "grpc-status 5"),
+    ] {
+        let gateway = Gateway::builder(&yaml(check, "")).set("ORIGIN", server.address()).start();
+        let (is_up, line) = verdict(&gateway);
+        assert_eq!(is_up, up, "{check}: {line}");
+        assert!(line.contains(reason), "{check}: {line}");
+    }
+    let fast = "{ type: grpc, service: sick, host: app.internal, interval: 100ms, timeout: 100ms }";
+    let gateway = Gateway::builder(&yaml(fast, "")).set("ORIGIN", server.address()).start();
+    server.set("sick", 1);
+    until("the service to be up", || verdict_of(&gateway) == 1.0);
+    let (uri, headers) = server.seen().pop().unwrap();
+    assert_eq!(uri, "http://app.internal/grpc.health.v1.Health/Check");
+    assert_eq!(headers["te"], "trailers");
+    assert_eq!(headers["content-type"], "application/grpc");
+    let origin = Origin::fixed("no HTTP/2 here");
+    let (is_up, line) = verdict(&Gateway::with_origin(&yaml("{ type: grpc }", ""), &origin));
+    assert!(!is_up, "{line}");
+}
+
+fn verdict_of(gateway: &Gateway) -> f64 {
+    gateway.metrics().get("portcullis_upstream_endpoint_up", &[]).expect("one endpoint")
+}
+
+#[test]
+fn where_connections_are_announced_a_check_announces_itself() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let origin = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut header = [0; 16];
+        stream.read_exact(&mut header).unwrap();
+        let mut request = [0; 1024];
+        let length = stream.read(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        (header, request[..length].to_vec())
+    });
+    let gateway = Gateway::builder(&yaml("{}", ", proxy_protocol: v2")).set("ORIGIN", address).start();
+    assert!(verdict(&gateway).0);
+    let (header, request) = origin.join().unwrap();
+    assert_eq!(header, *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0");
+    assert!(request.starts_with(b"GET / HTTP/1.1\r\n"));
+}
