@@ -32,8 +32,11 @@ fn members(balance: &BalanceConfig, count: u16) -> (Members, Vec<Arc<Endpoint>>)
         ..UpstreamConfig::inline((0..count).map(endpoint).collect())
     };
     let states = EndpointStates::default();
-    let endpoint =
-        |config| Arc::new(Endpoint::new(config, &Transport::default(), true, &states, Moment::ZERO));
+    let endpoint = |config: &EndpointConfig| {
+        let address = config.address.socket().expect("an address");
+        let transport = Transport::default();
+        Arc::new(Endpoint::new(config, address, &transport, true, &states, Health::Unchecked, Moment::ZERO))
+    };
     let endpoints: Vec<_> = config.endpoints.iter().map(endpoint).collect();
     (Members::new(&config, endpoints.clone(), Arc::clone(states.changes())), endpoints)
 }

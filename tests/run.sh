@@ -29,10 +29,11 @@ step() {
 
 # Packages the build and the tests use: boringssl needs the first six, the tests drive the others as real programs.
 packages() {
-    local wanted=() pair
+    # Where Debian puts daemons, which is not in everybody's PATH.
+    local wanted=() pair PATH="$PATH:/usr/sbin"
     for pair in cmake:cmake clang:clang g++:g++ pkg-config:pkg-config git:git make:make \
         curl:curl openssl:openssl python3:python3 promtool:prometheus strace:strace nghttp:nghttp2-client \
-        varnishtest:varnish h2load:nghttp2-client nginx:nginx-light wrk:wrk; do
+        varnishtest:varnish h2load:nghttp2-client nginx:nginx-light wrk:wrk dnsmasq:dnsmasq-base; do
         command -v "${pair%%:*}" >/dev/null || wanted+=("${pair##*:}")
     done
     compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || wanted+=(libclang-dev)

@@ -7,13 +7,14 @@ use crate::config::BalanceConfig;
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
+use crate::upstream::names::Name;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::Mode;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Serialize;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 /// The body of `/v1/upstreams`.
@@ -40,6 +41,20 @@ struct UpstreamView {
     /// `open` while it works on `max_requests`: more are refused.
     circuit: &'static str,
     endpoints: Vec<EndpointView>,
+    /// Names among its endpoints, and what they stand for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<NameView>,
+}
+
+#[derive(Debug, Serialize)]
+struct NameView {
+    name: String,
+    /// The last good answer.
+    addresses: Vec<IpAddr>,
+    /// RFC 3339; null = it never was.
+    resolved: Option<String>,
+    /// Why the last lookup failed; null when it did not.
+    trouble: Option<String>,
 }
 
 /// One endpoint; also the answer to a change of it.
@@ -134,6 +149,19 @@ impl From<&Pool> for UpstreamView {
             max_requests: config.max_requests,
             circuit: if pool.is_full() { "open" } else { "closed" },
             endpoints: pool.endpoints().iter().map(|endpoint| EndpointView::from(&**endpoint)).collect(),
+            names: pool.names().iter().map(|name| NameView::from(&**name)).collect(),
+        }
+    }
+}
+
+impl From<&Name> for NameView {
+    fn from(name: &Name) -> Self {
+        let facts = name.facts();
+        NameView {
+            name: name.host().to_owned(),
+            addresses: facts.addresses,
+            resolved: facts.resolved_at.and_then(|at| rfc3339(unix_seconds(at))),
+            trouble: facts.trouble,
         }
     }
 }

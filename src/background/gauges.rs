@@ -7,7 +7,9 @@ use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::{Metrics, UpstreamNow};
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
+use crate::upstream::names::Name;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 /// Makes the metrics say what `serving` is. Series of routes, upstreams, endpoints and listeners that it
 /// does not have disappear; counters of kept ones go on.
@@ -44,6 +46,13 @@ pub fn show_upstreams(serving: &Snapshot) {
             endpoints: endpoints
                 .map(|endpoint| (Arc::clone(&endpoint.label), endpoint.state.available(now)))
                 .collect(),
+            names: pool.names().iter().map(|name| (name.host().to_owned(), last_resolved(name))).collect(),
         });
     }
+}
+
+/// In seconds since the epoch; 0 = never.
+fn last_resolved(name: &Name) -> i64 {
+    let since_epoch = name.facts().resolved_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since_epoch.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }

@@ -42,8 +42,7 @@ struct Running {
 struct Shared {
     connector: TransportConnector,
     permits: Semaphore,
-    /// Notified after each verdict.
-    verdict: Notify,
+    news: Arc<Notify>,
 }
 
 /// What one task needs.
@@ -55,18 +54,13 @@ struct Watch {
     shared: Arc<Shared>,
 }
 
-impl Default for Checks {
-    fn default() -> Checks {
-        let shared = Shared {
-            connector: TransportConnector::new(None),
-            permits: Semaphore::new(MAX_AT_ONCE),
-            verdict: Notify::new(),
-        };
-        Checks { running: HashMap::new(), shared: Arc::new(shared) }
-    }
-}
-
 impl Checks {
+    /// None yet; `news` is notified after each verdict.
+    pub fn new(news: Arc<Notify>) -> Checks {
+        let (connector, permits) = (TransportConnector::new(None), Semaphore::new(MAX_AT_ONCE));
+        Checks { running: HashMap::new(), shared: Arc::new(Shared { connector, permits, news }) }
+    }
+
     /// Starts what these pools need and is not running, ends what they do not need. New checks begin at
     /// once. Must be called in the runtime that is to run them.
     pub fn follow(&mut self, pools: &[Arc<Pool>]) {
@@ -84,17 +78,6 @@ impl Checks {
                     None => drop(endpoint.state.set_health(Health::Unchecked)),
                 }
             }
-        }
-    }
-
-    /// Completes when `settled` holds, looking again after each verdict.
-    pub async fn until(&self, settled: impl Fn() -> bool + Send) {
-        loop {
-            let next = self.shared.verdict.notified();
-            if settled() {
-                return;
-            }
-            next.await;
         }
     }
 
@@ -158,7 +141,7 @@ impl Watch {
                 warn!("upstream {upstream}: {label} is down, {unhealthy} checks failed: {failure}")
             }
         }
-        self.shared.verdict.notify_waiters();
+        self.shared.news.notify_one();
     }
 }
 

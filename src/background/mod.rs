@@ -5,6 +5,7 @@
 pub mod fixed;
 pub mod gauges;
 pub mod health;
+pub mod names;
 pub mod readiness;
 pub mod reload;
 pub mod signals;

@@ -1,9 +1,12 @@
-//! What is found out about upstreams beside the traffic, on a thread of its own.
+//! What is found out about upstreams beside the traffic, on a thread of its own: what names stand for, and
+//! how endpoints are.
 //!
 //! At the start, and before a reload is published, it settles what is new: traffic that comes with a
 //! configuration should not meet endpoints of which nothing is known yet. That wait is bounded.
 
 use super::health::Checks;
+use super::names::Lookups;
+use crate::config::ResolverConfig;
 use crate::snapshot::{Snapshot, SnapshotStore};
 use crate::upstream::moment::Moment;
 use crate::upstream::pool::Pool;
@@ -16,8 +19,8 @@ use pingora_core::services::ServiceReadyNotifier;
 use pingora_core::services::background::BackgroundService;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 /// Longest time a start or a reload waits for what is new.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +33,7 @@ pub struct Upstreams {
 
 enum Ask {
     /// Look after these pools, and answer when what is new about them is known.
-    Settle(Vec<Arc<Pool>>, oneshot::Sender<()>),
+    Settle(Vec<Arc<Pool>>, ResolverConfig, oneshot::Sender<()>),
     /// Another snapshot serves.
     Published,
 }
@@ -58,7 +61,7 @@ impl Upstreams {
         let (done, settled) = oneshot::channel();
         let pools = next.pools.values().cloned().collect();
         // Without the service there is nothing to wait for.
-        if self.asks.send(Ask::Settle(pools, done)).is_ok() {
+        if self.asks.send(Ask::Settle(pools, next.config.resolver.clone(), done)).is_ok() {
             let _ = settled.blocking_recv();
         }
     }
@@ -75,40 +78,123 @@ fn is_settled(pool: &Arc<Pool>) -> bool {
     endpoints.iter().any(|endpoint| endpoint.state.available(now)) || is_known(pool)
 }
 
-/// Whether each of its endpoints has been looked at.
+/// Whether each of its names and endpoints has been looked at.
 fn is_known(pool: &Arc<Pool>) -> bool {
-    pool.endpoints().iter().all(|endpoint| endpoint.state.health() != Health::Pending)
+    pool.names().iter().all(|name| name.facts().asked)
+        && pool.endpoints().iter().all(|endpoint| endpoint.state.health() != Health::Pending)
+}
+
+/// Who waits for pools to be settled.
+struct Waiting {
+    pools: Vec<Arc<Pool>>,
+    settled: fn(&Arc<Pool>) -> bool,
+    until: Instant,
+    tell: Box<dyn FnOnce() + Send>,
+}
+
+/// What the service has at hand.
+struct Care {
+    pools: Vec<Arc<Pool>>,
+    lookups: Lookups,
+    checks: Checks,
+    waiting: Option<Waiting>,
 }
 
 impl UpstreamService {
     async fn look_after(&self, mut asked: mpsc::UnboundedReceiver<Ask>, started: ServiceReadyNotifier) {
-        let mut checks = Checks::default();
-        let pools = self.pools();
-        checks.follow(&pools);
-        settle(&checks, pools, is_known).await;
-        started.notify_ready();
-        // Whoever asks lives as long as the process.
-        while let Some(ask) = asked.recv().await {
-            match ask {
-                Ask::Settle(pools, done) => {
-                    checks.follow(&pools);
-                    settle(&checks, pools, is_settled).await;
-                    let _ = done.send(());
-                }
-                Ask::Published => checks.follow(&self.pools()),
+        // One permit is stored: news between two looks is not lost.
+        let news = Arc::new(Notify::new());
+        let (pools, resolver) = self.serving();
+        let mut care = Care {
+            pools: Vec::new(),
+            lookups: Lookups::new(&resolver, Arc::clone(&news)),
+            checks: Checks::new(Arc::clone(&news)),
+            waiting: None,
+        };
+        care.follow(pools.clone(), &resolver);
+        care.wait(pools, is_known, move || started.notify_ready());
+        loop {
+            let deadline = care.deadline();
+            tokio::select! {
+                ask = asked.recv() => match ask {
+                    Some(Ask::Settle(pools, resolver, done)) => {
+                        care.follow(pools.clone(), &resolver);
+                        care.wait(pools, is_settled, move || {
+                            // A reload that no longer waits needs no answer.
+                            let _ = done.send(());
+                        });
+                    }
+                    Some(Ask::Published) => {
+                        let (pools, resolver) = self.serving();
+                        care.follow(pools, &resolver);
+                    }
+                    // Whoever asks lives as long as the process.
+                    None => return,
+                },
+                () = news.notified() => care.take_news(),
+                () = until(deadline) => care.give_up(),
             }
+            care.tell_if_settled();
         }
     }
 
-    fn pools(&self) -> Vec<Arc<Pool>> {
-        self.store.load().pools.values().cloned().collect()
+    fn serving(&self) -> (Vec<Arc<Pool>>, ResolverConfig) {
+        let snapshot = self.store.load();
+        (snapshot.pools.values().cloned().collect(), snapshot.config.resolver.clone())
     }
 }
 
-async fn settle(checks: &Checks, pools: Vec<Arc<Pool>>, settled: fn(&Arc<Pool>) -> bool) {
-    if timeout(PATIENCE, checks.until(|| pools.iter().all(settled))).await.is_err() {
-        let late: Vec<&str> = pools.iter().filter(|pool| !settled(pool)).map(|pool| pool.name()).collect();
-        warn!("endpoints are not known yet after {PATIENCE:?}, going on: {}", late.join(", "));
+impl Care {
+    fn follow(&mut self, pools: Vec<Arc<Pool>>, resolver: &ResolverConfig) {
+        self.pools = pools;
+        self.lookups.follow(&self.pools, resolver);
+        self.take_news();
+    }
+
+    /// Names may stand for other addresses than before, and those want to be checked.
+    fn take_news(&mut self) {
+        for pool in &self.pools {
+            pool.take_names();
+        }
+        self.checks.follow(&self.pools);
+    }
+
+    fn wait(
+        &mut self,
+        pools: Vec<Arc<Pool>>,
+        settled: fn(&Arc<Pool>) -> bool,
+        tell: impl FnOnce() + Send + 'static,
+    ) {
+        self.give_up();
+        let until = Instant::now() + PATIENCE;
+        self.waiting = Some(Waiting { pools, settled, until, tell: Box::new(tell) });
+        self.tell_if_settled();
+    }
+
+    fn tell_if_settled(&mut self) {
+        if let Some(waiting) = self.waiting.take_if(|waiting| waiting.pools.iter().all(waiting.settled)) {
+            (waiting.tell)();
+        }
+    }
+
+    /// When who waits gives up.
+    fn deadline(&self) -> Option<Instant> {
+        self.waiting.as_ref().map(|waiting| waiting.until)
+    }
+
+    fn give_up(&mut self) {
+        let Some(waiting) = self.waiting.take() else { return };
+        let late = waiting.pools.iter().filter(|pool| !(waiting.settled)(pool));
+        let late: Vec<&str> = late.map(|pool| pool.name()).collect();
+        warn!("not all is known yet of {}; going on after {PATIENCE:?}", late.join(", "));
+        (waiting.tell)();
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 

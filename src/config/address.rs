@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<SocketAddr, ValueError> {
         (Ok(_), _) => Err(refuse("ports go from 1 to 65535")),
         (Err(_), Ok(_)) if host.is_empty() => Err(refuse(&format!("add an address, such as 0.0.0.0:{port}"))),
         (Err(_), _) if looks_like_a_name(host) => {
-            Err(refuse("an IP address is needed, this version does not resolve names"))
+            Err(refuse("an IP address is needed: only names of endpoints are resolved"))
         }
         _ => Err(refuse("write an IP address and a port, such as 127.0.0.1:9000")),
     }
@@ -84,7 +84,7 @@ mod tests {
             ("7999", "0.0.0.0:7999"),
             ("127.0.0.1:0800", "without leading zeros: 800"),
             (":7999", "0.0.0.0:7999"),
-            ("localhost:80", "does not resolve names"),
+            ("localhost:80", "only names of endpoints"),
             ("localhost", "such as 127.0.0.1:9000"),
             ("http://1.2.3.4:80", "such as"),
             ("010.0.0.1:80", "such as"),

@@ -10,12 +10,14 @@ mod balance;
 mod cidr;
 mod defaults;
 mod each;
+mod endpoint_address;
 pub mod error;
 pub mod health_check;
 pub mod listener;
 pub mod load;
 mod read;
 mod record;
+pub mod resolver;
 pub mod route;
 mod source;
 mod suggest;
@@ -35,10 +37,12 @@ use std::path::PathBuf;
 
 pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
 pub use balance::{BalanceConfig, HashBy};
+pub use endpoint_address::EndpointAddress;
 pub use error::{Problem, Problems, ValueError};
 pub use health_check::{HealthCheckConfig, HealthCheckMethod, HealthCheckType, StatusRange};
 pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
+pub use resolver::ResolverConfig;
 pub use route::{
     ClientCertificateConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig,
     ValueMatchConfig,
@@ -79,6 +83,9 @@ pub struct Config {
     /// Named upstreams.
     #[serde(default, deserialize_with = "each::map")]
     pub upstreams: BTreeMap<String, UpstreamConfig>,
+    /// How names of endpoints become addresses.
+    #[serde(default)]
+    pub resolver: ResolverConfig,
     /// The page for requests no route takes.
     #[serde(default)]
     pub not_found: NotFoundConfig,

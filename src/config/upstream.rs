@@ -1,8 +1,9 @@
 //! `upstreams:`, where requests are sent.
 
-use super::address::{self, Address};
+use super::address;
 use super::balance::BalanceConfig;
 use super::each;
+use super::endpoint_address::EndpointAddress;
 use super::error::{ValueError, quoted};
 use super::health_check::HealthCheckConfig;
 use super::units::HumanDuration;
@@ -134,8 +135,8 @@ fn keepalive() -> u32 {
 /// One endpoint: `127.0.0.1:9000` or `{ address: …, weight: 2 }`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EndpointConfig {
-    /// Address and port.
-    pub address: SocketAddr,
+    /// Address or name, and port.
+    pub address: EndpointAddress,
     /// Share of the traffic relative to the others; 1 to 1,000 (default 1).
     pub weight: u32,
     /// Gets requests only when no other is available.
@@ -145,7 +146,7 @@ pub struct EndpointConfig {
 impl EndpointConfig {
     /// What a bare address stands for.
     pub fn at(address: SocketAddr) -> Self {
-        EndpointConfig { address, weight: one(), backup: false }
+        EndpointConfig { address: EndpointAddress::Socket(address), weight: one(), backup: false }
     }
 }
 
@@ -211,8 +212,7 @@ struct EndpointVisitor;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LongEndpoint {
-    #[serde(deserialize_with = "address::socket")]
-    address: SocketAddr,
+    address: EndpointAddress,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
@@ -231,7 +231,8 @@ impl<'de> Visitor<'de> for EndpointVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<EndpointConfig, E> {
-        address::parse(text).map(EndpointConfig::at).map_err(ValueError::into_serde)
+        let address = EndpointAddress::parse(text).map_err(ValueError::into_serde)?;
+        Ok(EndpointConfig { address, weight: one(), backup: false })
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<EndpointConfig, E> {
@@ -352,7 +353,7 @@ impl<'de> Visitor<'de> for PartVisitor {
         let (mut address, mut weight, mut backup, mut share) = (None, None, None, None);
         while let Some(key) = access.next_key::<String>()? {
             match key.as_str() {
-                "address" => address = Some(access.next_value::<Address>()?.0),
+                "address" => address = Some(access.next_value::<EndpointAddress>()?),
                 "weight" => weight = Some(access.next_value()?),
                 // An upstream may have this name: `{ backup: 10 }` is its share.
                 "backup" => match access.next_value()? {

@@ -32,26 +32,27 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Compiles one endpoint of an upstream with this transport. `keep` = whether idle connections are
+    /// Compiles one endpoint of an upstream, at this address, with this transport. `keep` = whether idle connections are
     /// kept for reuse; `health` and `since` = what is known of it and since when it gets requests, if it
     /// is new.
     pub fn new(
         config: &EndpointConfig,
+        address: SocketAddr,
         transport: &Transport,
         keep: bool,
         states: &EndpointStates,
         health: Health,
         since: Moment,
     ) -> Endpoint {
-        let label = config.address.to_string().into();
+        let label = address.to_string().into();
         Endpoint {
-            address: config.address,
+            address,
             weight: config.weight,
             backup: config.backup,
             state: states.of(&label, health, since),
             label,
             tie: None,
-            template: super::peer::template(config.address, transport, keep),
+            template: super::peer::template(address, transport, keep),
         }
     }
 

@@ -25,9 +25,10 @@ impl Room {
         let mut config = UpstreamConfig::inline((9000..).zip(weights).map(endpoint).collect());
         change(&mut config);
         let states = EndpointStates::default();
-        let endpoint = |config| {
+        let endpoint = |config: &EndpointConfig| {
             Arc::new(Endpoint::new(
                 config,
+                config.address.socket().unwrap(),
                 &Transport::default(),
                 true,
                 &states,

@@ -19,6 +19,7 @@ pub mod health;
 pub mod latency;
 pub mod members;
 pub mod moment;
+pub mod names;
 pub mod peer;
 pub mod pool;
 pub mod slots;

@@ -103,9 +103,10 @@ mod tests {
     };
 
     fn plain(keep: bool) -> Endpoint {
-        let config = EndpointConfig::at(([127, 0, 0, 1], 9000).into());
+        let address = ([127, 0, 0, 1], 9000).into();
+        let config = EndpointConfig::at(address);
         let states = EndpointStates::default();
-        Endpoint::new(&config, &Transport::default(), keep, &states, Health::Unchecked, Moment::ZERO)
+        Endpoint::new(&config, address, &Transport::default(), keep, &states, Health::Unchecked, Moment::ZERO)
     }
 
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
@@ -113,7 +114,7 @@ mod tests {
         let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
         let config = EndpointConfig::at(address);
         let states = EndpointStates::default();
-        Endpoint::new(&config, &transport.unwrap(), true, &states, Health::Unchecked, Moment::ZERO)
+        Endpoint::new(&config, address, &transport.unwrap(), true, &states, Health::Unchecked, Moment::ZERO)
     }
 
     #[test]

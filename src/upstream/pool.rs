@@ -9,6 +9,7 @@ use super::endpoint::Endpoint;
 use super::health::HealthCheck;
 use super::members::{Members, Serving};
 use super::moment::Moment;
+use super::names::{self, Name};
 use super::state::{EndpointStates, Health, Mode, Slot};
 use super::sticky::Sticky;
 use super::tier::Wish;
@@ -25,6 +26,8 @@ pub struct Pool {
     transport: Transport,
     sticky: Option<Sticky>,
     health_check: Option<Arc<HealthCheck>>,
+    /// Names among its endpoints.
+    names: Vec<Arc<Name>>,
     members: ArcSwap<Members>,
     /// One for all pools that follow each other under this name.
     states: Arc<EndpointStates>,
@@ -70,6 +73,8 @@ impl Pool {
         let states = previous.map(|previous| Arc::clone(&previous.states)).unwrap_or_default();
         // What is there from the start has nobody to leave the work to meanwhile.
         let since = previous.map_or(Moment::ZERO, |_| Moment::now());
+        let names = names::names(&config.endpoints, previous.map_or(&[], |previous| &previous.names));
+        let endpoints = names::endpoints(&config.endpoints, &names);
         let pool = Pool {
             name: name.to_owned(),
             members: ArcSwap::from_pointee(Members::new(config, Vec::new(), Arc::clone(states.changes()))),
@@ -80,10 +85,11 @@ impl Pool {
                 .map(|check| Arc::new(HealthCheck::new(check, &transport, config.proxy_protocol))),
             transport,
             sticky,
+            names,
             states,
             metrics: Arc::clone(metrics),
         };
-        pool.set_endpoints(&config.endpoints, since);
+        pool.set_endpoints(&endpoints, since);
         Some(Arc::new(pool))
     }
 
@@ -112,6 +118,27 @@ impl Pool {
         self.health_check.as_ref()
     }
 
+    /// Names among its endpoints.
+    pub fn names(&self) -> &[Arc<Name>] {
+        &self.names
+    }
+
+    /// Takes in what its names stand for now.
+    pub fn take_names(&self) {
+        if self.names.is_empty() {
+            return;
+        }
+        let endpoints = names::endpoints(&self.config.endpoints, &self.names);
+        let is_as_it_was = {
+            let members = self.members.load();
+            let now = members.endpoints().iter().map(|endpoint| (Some(endpoint.address), endpoint.weight));
+            now.eq(endpoints.iter().map(|endpoint| (endpoint.address.socket(), endpoint.weight)))
+        };
+        if !is_as_it_was {
+            self.replace(&endpoints);
+        }
+    }
+
     /// Makes these its endpoints from now on; those it has already keep their states. Requests that have
     /// picked another one stay with it.
     pub fn replace(&self, endpoints: &[EndpointConfig]) {
@@ -126,12 +153,13 @@ impl Pool {
         // One that serves unchecked so far goes on: new checks must not cause an outage.
         let health = if self.config.health_check.is_some() { Health::Pending } else { Health::Unchecked };
         let keep = self.config.keepalive > 0;
-        let endpoint = |config| {
-            let endpoint = Endpoint::new(config, &self.transport, keep, &self.states, health, since);
+        let endpoint = |config: &EndpointConfig| {
+            let address = config.address.socket()?;
+            let endpoint = Endpoint::new(config, address, &self.transport, keep, &self.states, health, since);
             let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(&self.name, &endpoint.label));
-            Arc::new(endpoint.tied_by(tie))
+            Some(Arc::new(endpoint.tied_by(tie)))
         };
-        let endpoints = endpoints.iter().map(endpoint).collect();
+        let endpoints = endpoints.iter().filter_map(endpoint).collect();
         let members = Members::new(&self.config, endpoints, Arc::clone(self.states.changes()));
         self.members.store(Arc::new(members));
     }

@@ -29,6 +29,7 @@ mod independent_tools;
 mod limits;
 mod listener_changes;
 mod listeners;
+mod names;
 mod ocsp;
 mod prior_knowledge;
 mod prometheus;

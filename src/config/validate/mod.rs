@@ -4,6 +4,7 @@
 //! read when it is compiled. Nor which routes hide one another: routing finds that out.
 
 mod health_check;
+mod resolver;
 mod routes;
 mod syntax;
 mod upstreams;
@@ -44,6 +45,7 @@ pub(super) fn validate(config: &Config, source: &Source, problems: &mut Problems
     check.trusted_proxies(&config.access);
     check.upstreams(config);
     check.routes(config);
+    check.resolver(&config.resolver);
     check.limits(config);
     check.access_log(config);
     check.shutdown(config);

@@ -3,12 +3,11 @@
 use super::super::error::{ValueError, quoted};
 use super::super::telemetry::placeholders;
 use super::super::{
-    Config, EncodedSlash, EndpointConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig,
-    UpstreamTargetConfig, ValueMatchConfig, suggest,
+    Config, EncodedSlash, EndpointAddress, EndpointConfig, PathConfig, RedirectConfig, RespondConfig,
+    RouteConfig, UpstreamTargetConfig, ValueMatchConfig, suggest,
 };
 use super::{Check, MAX_WEIGHT, label, syntax};
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 
 /// Names of routes that metrics use for requests without one.
 const RESERVED_NAMES: [&str; 2] = ["none", "rejected"];
@@ -210,7 +209,7 @@ impl Check<'_> {
             let error = ValueError::new("all endpoints are backups").with_hint("of what? leave `backup` out");
             self.refuse(path, error);
         }
-        let mut addresses: HashMap<SocketAddr, usize> = HashMap::new();
+        let mut addresses: HashMap<&EndpointAddress, usize> = HashMap::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
             let path = format!("{path}[{index}]");
             if !(1..=MAX_WEIGHT).contains(&endpoint.weight) {
@@ -218,7 +217,7 @@ impl Check<'_> {
                     ValueError::new(format!("weight {} is not from 1 to {MAX_WEIGHT}", endpoint.weight));
                 self.refuse(format!("{path}.weight"), error);
             }
-            if addresses.insert(endpoint.address, index).is_some() {
+            if addresses.insert(&endpoint.address, index).is_some() {
                 let error = ValueError::new(format!("{} is listed twice", endpoint.address));
                 self.refuse(path, error.with_hint("give it a weight instead: { address: …, weight: 2 }"));
             }

@@ -246,6 +246,7 @@ mod tests {
             circuit_open: true,
             panicking: false,
             endpoints: vec![("127.0.0.1:9000".into(), true)],
+            names: vec![("app.internal".to_owned(), 1)],
         });
         let listener = metrics.listener("edge");
         listener.connection("http2");

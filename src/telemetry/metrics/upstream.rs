@@ -47,6 +47,18 @@ const HEALTH_CHECKS: Family = Family {
     labels: &["upstream", "result"],
     kind: Kind::Counter,
 };
+const RESOLUTIONS: Family = Family {
+    name: "portcullis_upstream_resolutions_total",
+    help: "Lookups of the names of an upstream's endpoints, by result.",
+    labels: &["upstream", "result"],
+    kind: Kind::Counter,
+};
+const RESOLVED: Family = Family {
+    name: "portcullis_upstream_last_resolution_timestamp_seconds",
+    help: "When a name was last resolved, in seconds since the epoch; 0 = never.",
+    labels: &["upstream", "name"],
+    kind: Kind::Gauge,
+};
 const IN_FLIGHT: Family = Family {
     name: "portcullis_upstream_requests_in_flight",
     help: "Requests an upstream is working on.",
@@ -90,6 +102,8 @@ pub struct UpstreamNow {
     pub panicking: bool,
     /// Every endpoint, and whether it should get requests.
     pub endpoints: Vec<(Arc<str>, bool)>,
+    /// Every name, and when it was last resolved, in seconds since the epoch; 0 = never.
+    pub names: Vec<(String, i64)>,
 }
 
 /// The measurements of one upstream.
@@ -103,6 +117,7 @@ pub struct UpstreamMetrics {
     ejections: AtomicU64,
     refused: AtomicU64,
     health_checks: LabelCounters<&'static str, 8>,
+    resolutions: LabelCounters<&'static str, 8>,
     now: Mutex<UpstreamNow>,
 }
 
@@ -118,6 +133,7 @@ impl UpstreamMetrics {
             ejections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             health_checks: LabelCounters::new("other"),
+            resolutions: LabelCounters::new("other"),
             now: Mutex::default(),
         }
     }
@@ -154,6 +170,11 @@ impl UpstreamMetrics {
         self.health_checks.add(result);
     }
 
+    /// Counts a lookup of a name. At most 8 results, further ones are `other`.
+    pub fn resolution(&self, result: &'static str) {
+        self.resolutions.add(result);
+    }
+
     /// Says what the upstream is like now; endpoints that are not in it have no series any more.
     pub fn show(&self, now: UpstreamNow) {
         *self.now.lock() = now;
@@ -173,6 +194,8 @@ impl Observed for UpstreamMetrics {
         &CIRCUIT_OPEN,
         &REFUSED,
         &HEALTH_CHECKS,
+        &RESOLUTIONS,
+        &RESOLVED,
     ];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
@@ -180,7 +203,7 @@ impl Observed for UpstreamMetrics {
         let [endpoints, in_flight, ejections, panicking, circuit_open, refused, rest @ ..] = rest else {
             return;
         };
-        let [health_checks] = rest else { return };
+        let [health_checks, resolutions, resolved] = rest else { return };
         let name = &*self.name;
         if let Some(codes) = self.codes.get() {
             requests.extend(codes.seen().map(|(code, count)| REQUESTS.counter(&[name, code], count)));
@@ -202,5 +225,9 @@ impl Observed for UpstreamMetrics {
         circuit_open.push(CIRCUIT_OPEN.gauge(&[name], i64::from(now.circuit_open)));
         ejections.push(EJECTIONS.counter(&[name], self.ejections.load(Ordering::Relaxed)));
         refused.push(REFUSED.counter(&[name], self.refused.load(Ordering::Relaxed)));
+        self.resolutions.samples(&RESOLUTIONS, Some(name), resolutions);
+        for (host, time) in &now.names {
+            resolved.push(RESOLVED.gauge(&[name, host], *time));
+        }
     }
 }

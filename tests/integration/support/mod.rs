@@ -4,6 +4,7 @@ pub mod certificates;
 pub mod check;
 pub mod client;
 pub mod commands;
+pub mod dns;
 pub mod eventually;
 pub mod frames;
 pub mod gateway;
