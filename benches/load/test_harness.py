@@ -15,6 +15,7 @@ import plots
 import report
 import scenario
 import servers
+import tables
 import workloads
 from clients import Load, h2load, oha, own, websocket, wrk
 from servers.base import Unsupported
@@ -118,6 +119,13 @@ class Figures(unittest.TestCase):
     def test_who_is_left_out_is_said(self):
         left_out = [{"workload": "W5", "server": "nginx", "reason": "has none"}]
         self.assertIn("W5 without nginx: has none", report.text(report.summarize([row("portcullis", 8.0)]), left_out))
+
+    def test_tables_have_as_many_cells_in_every_line(self):
+        rows = report.summarize([row("portcullis", 8.0), row("nginx", 9.0, errors=1, extra={"reloads": 2})])
+        printed = tables.tables({"command": "run.sh", "summary": rows, "left_out": []})
+        lines = [line for line in printed.splitlines() if line.startswith("|")]
+        self.assertEqual((len(lines), len({line.count("|") for line in lines})), (4, 1))
+        self.assertIn("**1: invalid**", printed)
 
     def test_plots_are_well_formed_and_show_every_row(self):
         rows = report.summarize([row("portcullis", 8.0), row("nginx", 9.0, errors=1)])

@@ -90,7 +90,7 @@ class Envoy(Other):
         hosts.append({"name": "any", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, **route}]})
         manager = {
             "@type": TYPE + "filters.network.http_connection_manager.v3.HttpConnectionManager", "stat_prefix": "load",
-            "codec_type": "AUTO", "use_remote_address": True, "http_filters": self.filters(),
+            "codec_type": "AUTO", "use_remote_address": True, "delayed_close_timeout": "0s", "http_filters": self.filters(),
             "route_config": {"name": "load", "virtual_hosts": hosts, "max_direct_response_body_size_bytes": 65536},
         }
         chain = {"filters": [{"name": "http", "typed_config": manager}]}
