@@ -10,23 +10,24 @@ use crate::edge::connection::Connection;
 use http::{HeaderName, HeaderValue, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
-use std::fmt::Write;
-use std::net::IpAddr;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-const X_CLIENT_CERT_SUBJECT: HeaderName = HeaderName::from_static("x-client-cert-subject");
-const X_CLIENT_CERT_SAN: HeaderName = HeaderName::from_static("x-client-cert-san");
-const X_CLIENT_CERT_FINGERPRINT: HeaderName = HeaderName::from_static("x-client-cert-fingerprint");
+// Written as they are sent. As text, because the engine copies the name of a `HeaderName` it does not know to
+// remember how it is written.
+const X_FORWARDED_FOR: &str = "x-forwarded-for";
+const X_FORWARDED_PROTO: &str = "x-forwarded-proto";
+const X_FORWARDED_HOST: &str = "x-forwarded-host";
+const X_REQUEST_ID: &str = "x-request-id";
+const X_REAL_IP: &str = "x-real-ip";
+const X_CLIENT_CERT_SUBJECT: &str = "x-client-cert-subject";
+const X_CLIENT_CERT_SAN: &str = "x-client-cert-san";
+const X_CLIENT_CERT_FINGERPRINT: &str = "x-client-cert-fingerprint";
+const FORWARDED: &str = "forwarded";
 
 /// Fields whose meaning is the gateway's to give; `Forwarded` has no alias.
-const OWN: [HeaderName; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
+const OWN: [&str; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
 
 /// Fields that say where a request ends, and for whom it is.
-const FRAMING: [HeaderName; 3] = [header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::HOST];
+const FRAMING: [&str; 3] = ["transfer-encoding", "content-length", "host"];
 
 /// Sets the forwarding headers of a request that goes upstream.
 ///
@@ -40,7 +41,7 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     tell_certificate(head, exchange)?;
     if exchange.peer_trusted {
         extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
-        extend(head, header::FORWARDED, forwarded(&connection, host.as_ref(), scheme).as_bytes())?;
+        extend(head, FORWARDED, &forwarded(&connection, host.as_ref(), scheme))?;
         if !head.headers.contains_key(X_FORWARDED_PROTO) {
             head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
         }
@@ -49,13 +50,13 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
         }
     } else {
         // Many applications believe it, and nobody we trust has set it.
-        head.remove_header(&X_REAL_IP);
+        head.remove_header(X_REAL_IP);
         head.insert_header(X_FORWARDED_FOR, connection.peer_value.clone())?;
-        head.insert_header(header::FORWARDED, forwarded(&connection, host.as_ref(), scheme))?;
+        head.insert_header(FORWARDED, forwarded(&connection, host.as_ref(), scheme))?;
         head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
         match host {
             Some(host) => head.insert_header(X_FORWARDED_HOST, host)?,
-            None => drop(head.remove_header(&X_FORWARDED_HOST)),
+            None => drop(head.remove_header(X_FORWARDED_HOST)),
         }
     }
     head.insert_header(X_REQUEST_ID, exchange.request_id.value())
@@ -91,7 +92,7 @@ fn drop_claims(head: &mut RequestHeader, peer_trusted: bool) {
 }
 
 fn is_own(name: &str) -> bool {
-    OWN.iter().any(|own| own.as_str() == name)
+    OWN.contains(&name)
 }
 
 /// Whether the name begins with `prefix` where `_` and `.` read as `-`.
@@ -102,16 +103,13 @@ fn reads_as_prefix(name: &str, prefix: &str) -> bool {
 
 fn is_alias(name: &str) -> bool {
     memchr::memchr2(b'_', b'.', name.as_bytes()).is_some()
-        && OWN
-            .iter()
-            .chain(&FRAMING)
-            .any(|own| own.as_str().len() == name.len() && reads_as_prefix(name, own.as_str()))
+        && OWN.iter().chain(&FRAMING).any(|own| own.len() == name.len() && reads_as_prefix(name, own))
 }
 
 /// Appends an element to a list header, whatever number of lines it came in.
-fn extend(head: &mut RequestHeader, name: HeaderName, element: &[u8]) -> Result<()> {
+fn extend(head: &mut RequestHeader, name: &'static str, element: &[u8]) -> Result<()> {
     let mut list = Vec::with_capacity(128);
-    for line in head.headers.get_all(&name) {
+    for line in head.headers.get_all(name) {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
@@ -120,20 +118,23 @@ fn extend(head: &mut RequestHeader, name: HeaderName, element: &[u8]) -> Result<
 }
 
 /// One element of Forwarded (RFC 7239 section 4).
-fn forwarded(connection: &Connection, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let mut element = String::with_capacity(96);
-    // Writing to a String cannot fail.
-    let _ = match connection.peer.ip() {
-        IpAddr::V4(ip) => write!(element, "for={ip}"),
-        IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\""),
-    };
-    if let Some(host) = host.and_then(|host| host.to_str().ok())
-        && !host.contains(['"', '\\'])
-    {
-        let _ = write!(element, ";host=\"{host}\"");
-    }
-    let _ = write!(element, ";proto={scheme}");
-    element
+fn forwarded(connection: &Connection, host: Option<&HeaderValue>, scheme: &str) -> Vec<u8> {
+    let (open, close) = if connection.peer.is_ipv4() { ("for=", "") } else { ("for=\"[", "]\"") };
+    let quotable = |byte: &u8| matches!(byte, b'\t' | 32..=126) && !matches!(byte, b'"' | b'\\');
+    let host = host.map(HeaderValue::as_bytes).filter(|host| host.iter().all(quotable));
+    let (before, host, after) = host.map_or(("", &b""[..], ""), |host| (";host=\"", host, "\""));
+    let parts = [
+        open.as_bytes(),
+        connection.peer_value.as_bytes(),
+        close.as_bytes(),
+        before.as_bytes(),
+        host,
+        after.as_bytes(),
+        b";proto=",
+        scheme.as_bytes(),
+    ];
+    // One allocation, of the right size.
+    parts.concat()
 }
 
 #[cfg(test)]
