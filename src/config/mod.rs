@@ -95,6 +95,9 @@ pub struct Config {
     /// How request paths are made canonical.
     #[serde(default)]
     pub paths: PathsConfig,
+    /// How requests are passed on.
+    #[serde(default)]
+    pub proxy: ProxyConfig,
     /// One record per request.
     #[serde(default)]
     pub access_log: AccessLogConfig,
@@ -193,6 +196,25 @@ pub enum EncodedSlash {
     Reject,
     /// It becomes `/`: before routing, or, where only the route says so, before the request goes on.
     Decode,
+}
+
+/// `proxy:`, how requests are passed on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProxyConfig {
+    /// Whether simple exchanges take the straight lane.
+    pub lane: Lane,
+}
+
+/// Whether simple exchanges take the straight lane, which costs less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// They do.
+    #[default]
+    On,
+    /// Everything goes through the engine.
+    Off,
 }
 
 /// `shutdown:`, what TERM and INT do.

@@ -29,6 +29,20 @@ const OWN: [&str; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_
 /// Fields that say where a request ends, and for whom it is.
 const FRAMING: [&str; 3] = ["transfer-encoding", "content-length", "host"];
 
+/// Fields that end with the client's connection.
+const HOP_BY_HOP: [HeaderName; 10] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
 /// Sets the forwarding headers of a request that goes upstream.
 ///
 /// # Errors
@@ -60,6 +74,22 @@ pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
         }
     }
     head.insert_header(X_REQUEST_ID, exchange.request_id.value())
+}
+
+/// Removes what concerns only the client's connection (RFC 9110 section 7.6.1), and what Connection
+/// names; intake has left nothing there that must not be named. What the engine does by itself before
+/// [`set`], for those who forward without it; a request with a body or an upgrade would need more.
+pub fn strip_hop_by_hop(head: &mut RequestHeader) {
+    let connection = head.headers.get(header::CONNECTION).cloned();
+    let nominated = |name: &HeaderName| {
+        let tokens = connection.as_ref().map_or(&b""[..], HeaderValue::as_bytes).split(|byte| *byte == b',');
+        tokens.into_iter().any(|token| token.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+    };
+    let stripped: Vec<HeaderName> =
+        head.headers.keys().filter(|name| HOP_BY_HOP.contains(name) || nominated(name)).cloned().collect();
+    for name in &stripped {
+        head.remove_header(name);
+    }
 }
 
 /// Says which certificate the client has shown, and nothing when it has shown none.

@@ -1,6 +1,10 @@
 //! The request path, phase by phase, in the order the engine runs them.
+//!
+//! What happens between `request_filter` and `logging` happens on the straight lane too (`lane`), by the same
+//! functions: a hook that gains one there gives it to the lane as well.
 
 use super::context::Exchange;
+use super::lane::Lane;
 use super::{answer, decide, failure, forwarding, intake, record, upstream};
 use crate::snapshot::{Rejection, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
@@ -25,6 +29,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Where access records go.
     pub access_log: Arc<AccessLogWriter>,
+    /// Forwards what needs no more than it can do.
+    pub lane: Lane,
 }
 
 #[async_trait]
@@ -46,10 +52,13 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    /// Client address, access, route; then the gateway's own answers.
+    /// Client address, access, route; then the gateway's own answers, and what the lane can forward.
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         let verdict = decide::decide(session.downstream_session.req_header_mut(), exchange, &self.metrics);
-        answer::give(verdict, &mut session.downstream_session, exchange).await
+        if answer::give(verdict, &mut session.downstream_session, exchange).await? {
+            return Ok(true);
+        }
+        self.lane.forward(session, exchange).await
     }
 
     /// An endpoint of the remembered route.

@@ -3,7 +3,8 @@
 //! [`gateway`] is the table of contents: the engine's phases in running order. Each phase's work
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers,
-//! [`affinity`] says what ties a request to an endpoint, [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
+//! [`lane`] forwards simple requests without the engine, [`affinity`] says what ties a request to an endpoint,
+//! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
 //! [`refusal`] those of requests the door has refused.
 
@@ -16,6 +17,7 @@ pub mod failure;
 pub mod forwarding;
 pub mod gateway;
 pub mod intake;
+pub mod lane;
 pub mod record;
 pub mod refusal;
 pub mod request_id;

@@ -8,6 +8,7 @@ use crate::config::UpstreamProxyProtocol;
 use crate::snapshot::{Rejection, Target};
 use crate::upstream::announce::announce;
 use crate::upstream::peer::Timeouts;
+use crate::upstream::pool::Pool;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
@@ -26,15 +27,9 @@ const CONNECT_ATTEMPTS: u32 = 2;
 /// # Errors
 /// When the route has no endpoint left to try; the exchange's rejection says so.
 pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
-    let route = exchange.route.clone();
-    let Some((route, Target::Upstream(split))) = route.as_ref().map(|route| (route, &route.target)) else {
+    let (Some(route), Some(pool)) = (exchange.route.clone(), pool(session, exchange)) else {
         return refuse(exchange, Rejection::Internal);
     };
-    let pool = exchange.attempt.pool.clone();
-    let pool = pool.or_else(|| affinity::upstream(split, session).cloned());
-    let pool = pool.unwrap_or_else(|| Arc::clone(split.pick()));
-    // Known from here on: the record names it whatever becomes of the request.
-    exchange.attempt.pool = Some(Arc::clone(&pool));
     if exchange.attempt.slot.is_none() {
         exchange.attempt.slot = pool.enter();
         if exchange.attempt.slot.is_none() {
@@ -57,6 +52,24 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
     exchange.body_bytes = 0;
     exchange.attempt.begin(pool, endpoint);
     Ok(peer)
+}
+
+/// The pool the exchange goes to, whatever number of attempts it takes: chosen when first asked for, and
+/// named by the record from then on, whatever becomes of the request.
+fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Pool>> {
+    if exchange.attempt.pool.is_none()
+        && let Some(Target::Upstream(split)) = exchange.route.as_ref().map(|route| &route.target)
+    {
+        let tied = affinity::upstream(split, session).cloned();
+        exchange.attempt.pool = Some(tied.unwrap_or_else(|| Arc::clone(split.pick())));
+    }
+    exchange.attempt.pool.clone()
+}
+
+/// Whether the exchange goes to a pool whose connections can be shared by its requests and carry
+/// nothing but HTTP/1.
+pub fn is_plain_http1(session: &Session, exchange: &mut Exchange) -> bool {
+    pool(session, exchange).is_some_and(|pool| pool.config().proxy_protocol == UpstreamProxyProtocol::Off)
 }
 
 /// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.

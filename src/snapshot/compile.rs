@@ -8,7 +8,7 @@ use crate::access::cidr_set::CidrSet;
 use crate::access::client_addr::TrustedProxies;
 use crate::access::policy::AccessPolicy;
 use crate::config::{
-    Config, LimitsConfig, Loaded, Problem, Problems, RouteConfig, Source, UpstreamConfig,
+    Config, Lane, LimitsConfig, Loaded, Problem, Problems, RouteConfig, Source, UpstreamConfig,
     UpstreamTargetConfig, load,
 };
 use crate::routing::Router;
@@ -82,6 +82,7 @@ fn compile(
             merge_slashes: config.paths.merge_slashes,
             decode_slashes: config.paths.encoded_slash == EncodedSlash::Decode,
         },
+        lane: config.proxy.lane == Lane::On,
         unrouted: metrics.route("none"),
         rejected: metrics.route("rejected"),
         config: Arc::new(config),

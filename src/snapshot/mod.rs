@@ -67,6 +67,8 @@ pub struct Snapshot {
     pub limits: Limits,
     /// How paths are made canonical.
     pub paths: Paths,
+    /// Whether simple exchanges take the straight lane.
+    pub lane: bool,
     /// Series for requests no route took.
     pub unrouted: Arc<RouteMetrics>,
     /// Series for requests refused before routing.

@@ -16,6 +16,7 @@ pub mod endpoint;
 #[cfg(test)]
 mod fixtures;
 pub mod health;
+pub mod idle;
 pub mod latency;
 pub mod members;
 pub mod moment;

@@ -26,6 +26,7 @@ mod hostile;
 mod http2;
 mod http2_floods;
 mod independent_tools;
+mod lane;
 mod limits;
 mod listener_changes;
 mod listeners;

@@ -1,0 +1,186 @@
+//! The straight lane: one request without a body, one response, no machinery between them.
+//!
+//! What most requests need is little: write a head, read a head, copy a body. The engine does it with
+//! two futures and two channels, because it can do much more; here it is a loop. Every decision is made
+//! by the same functions the engine's hooks call (endpoint and retries: [`upstream`], what the upstream
+//! is told: [`forwarding`], what the client is told: `response_head`, by way of [`upstream`]), in the
+//! order the engine calls them; only what the engine does itself between two hooks stands here again.
+//! A request that needs more than the lane can do is left to the engine before anything is done for it.
+
+use super::context::Exchange;
+use super::{forwarding, upstream};
+use crate::upstream::idle::IdleConnections;
+use http::{Method, StatusCode, Version, header};
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+use pingora::upstreams::peer::{HttpPeer, Peer};
+use pingora::{Error, Result};
+use pingora_core::connectors::{ConnectorOptions, TransportConnector};
+use pingora_core::protocols::UniqueID;
+use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
+use pingora_core::protocols::http::{HttpTask, ServerSession};
+use pingora_core::server::configuration::ServerConf;
+use tokio::select;
+
+/// Pieces of a response that are written at once if they are there at once; as many as the engine.
+const PIECES: usize = 4;
+
+/// The lane of one worker, and the idle connections of its own.
+pub struct Lane {
+    connector: TransportConnector,
+    idle: IdleConnections,
+    attempts: usize,
+}
+
+impl Lane {
+    /// A lane with as much room for idle connections, and as many attempts, as the engine has.
+    pub fn new(conf: &ServerConf) -> Self {
+        let options = ConnectorOptions::from_server_conf(conf);
+        Lane {
+            idle: IdleConnections::new(options.keepalive_pool_size),
+            connector: TransportConnector::new(Some(options)),
+            attempts: conf.max_retries,
+        }
+    }
+
+    /// Forwards a request if the lane can. `Ok(false)`: nothing was done, the engine is to do it.
+    ///
+    /// # Errors
+    /// What the engine would have ended the exchange with.
+    pub async fn forward(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+        if !is_simple(session) || !exchange.snapshot.lane || !upstream::is_plain_http1(session, exchange) {
+            return Ok(false);
+        }
+        for _ in 1..self.attempts {
+            match self.attempt(session, exchange).await {
+                Err(error) if error.retry() => {}
+                ended => return ended.map(|()| true),
+            }
+        }
+        self.attempt(session, exchange).await.map(|()| true)
+    }
+
+    async fn attempt(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+        let peer = upstream::peer(session, exchange)?;
+        let key = peer.reuse_hash();
+        let idle = self.idle.take(key);
+        let reused = idle.is_some();
+        let stream = match idle {
+            Some(stream) => stream,
+            None => match self.connector.new_stream(&*peer).await {
+                Ok(stream) => stream,
+                Err(error) => return Err(upstream::connect_failed(error.into_up(), exchange).into_up()),
+            },
+        };
+        let mut connection = UpstreamSession::new_with_options(stream, &*peer);
+        upstream::connected(reused, connection.id(), exchange);
+        let exchanged = exchange_messages(session, &mut connection, &peer, exchange).await;
+        match exchanged {
+            Ok(()) => {
+                exchange.attempt.lift_deadline();
+                connection.respect_keepalive();
+                if let Some(stream) = connection.reuse().await {
+                    self.idle.put(key, stream, peer.idle_timeout().unwrap_or_default());
+                }
+                Ok(())
+            }
+            Err(error) => {
+                drop(connection);
+                Err(upstream::exchange_failed(error, session, exchange, reused))
+            }
+        }
+    }
+}
+
+/// Whether client and request ask for nothing but a response.
+fn is_simple(session: &mut Session) -> bool {
+    matches!(*session.downstream_session, ServerSession::H1(_))
+        && !session.req_header().headers.contains_key(header::UPGRADE)
+        && session.is_body_empty()
+}
+
+async fn exchange_messages(
+    session: &mut Session,
+    connection: &mut UpstreamSession,
+    peer: &HttpPeer,
+    exchange: &mut Exchange,
+) -> Result<()> {
+    connection.write_timeout = peer.options.write_timeout;
+    let mut head = session.req_header().clone();
+    head.set_version(Version::HTTP_11);
+    forwarding::strip_hop_by_hop(&mut head);
+    forwarding::set(&mut head, exchange)?;
+    connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+    // From here on a deadline is watched; the engine's own would only come after it.
+    upstream::sending(0, true, exchange)?;
+    loop {
+        let mut task = select! {
+            biased;
+            task = connection.read_response_task() => received(task),
+            gone = client_gone(session) => return Err(gone),
+        };
+        let mut tasks = Vec::with_capacity(PIECES);
+        loop {
+            pass(&mut task, session, exchange)?;
+            let last = task.is_end() || tasks.len() + 1 == PIECES;
+            tasks.push(task);
+            if last {
+                break;
+            }
+            task = select! {
+                biased;
+                task = connection.read_response_task() => received(task),
+                () = std::future::ready(()) => break,
+            };
+        }
+        if session.write_response_tasks(tasks).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// What was read, or why it was not: told to the client after what came before.
+fn received(task: Result<HttpTask>) -> HttpTask {
+    task.unwrap_or_else(|error| HttpTask::Failed(error.into_up()))
+}
+
+/// What happens to a piece of the response on its way.
+fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    match task {
+        HttpTask::Header(head, end) => {
+            if !*end {
+                frame(head, &session.req_header().method)?;
+            }
+            upstream::answered(session, head, exchange)
+        }
+        HttpTask::Body(_, end) => {
+            upstream::body_arrived(*end, exchange);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A body that ends with its connection is sent on in chunks, so that the client's can be kept.
+fn frame(head: &mut ResponseHeader, method: &Method) -> Result<()> {
+    let bodiless = head.status.is_informational()
+        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || *method == Method::HEAD;
+    let framed = head.headers.contains_key(header::TRANSFER_ENCODING)
+        || head.headers.contains_key(header::CONTENT_LENGTH);
+    if bodiless || framed {
+        return Ok(());
+    }
+    head.set_version(Version::HTTP_11);
+    head.insert_header(header::TRANSFER_ENCODING, "chunked")
+}
+
+/// Ends when the client has closed the connection. The next request, should the client send it already,
+/// is kept for later.
+async fn client_gone(session: &mut Session) -> Box<Error> {
+    loop {
+        if let Err(error) = session.downstream_session.read_body_or_idle(true).await {
+            return error.into_down();
+        }
+    }
+}

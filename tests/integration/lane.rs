@@ -1,0 +1,256 @@
+//! The straight lane against the engine: whatever client and origin do, both see the same, the access
+//! record says the same, and the metrics count the same.
+
+mod cases;
+mod play;
+mod texts;
+
+use self::cases::Case;
+use self::play::{Origin, Seen, play};
+use crate::support::eventually::within;
+use crate::support::ports::free_port;
+use crate::support::{Connection, Gateway, Origin as SimpleOrigin};
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Cases of one pair of gateways; each has a listening socket for each of them.
+const BATCH: usize = 60;
+
+/// Cases played at a time.
+const PLAYERS: usize = 6;
+
+/// How long notes may take to become equal, and records to come out.
+const SETTLE: Duration = Duration::from_secs(8);
+
+/// Everything there is to compare of one case.
+#[derive(Debug, PartialEq)]
+struct Notes {
+    client: Vec<String>,
+    origin: Vec<Seen>,
+    records: Vec<String>,
+}
+
+/// A gateway and its origin for each case of a batch.
+struct Side {
+    gateway: Gateway,
+    origins: Vec<Origin>,
+    /// Addresses of each case where nobody listens.
+    dead: Vec<Vec<String>>,
+}
+
+#[test]
+fn responses_whole_and_in_pieces() {
+    compare(&cases::responses());
+}
+
+#[test]
+fn requests_of_every_kind() {
+    compare(&cases::requests());
+}
+
+#[test]
+fn responses_that_break_off() {
+    compare(&cases::broken_off());
+}
+
+#[test]
+fn clients_and_origins_with_their_own_pace() {
+    compare(&cases::paces());
+}
+
+#[test]
+fn there_are_enough_cases() {
+    let tables = [cases::responses(), cases::requests(), cases::broken_off(), cases::paces()];
+    let count: usize = tables.iter().map(Vec::len).sum();
+    assert!(count >= 500, "{count} cases");
+}
+
+/// The one difference there is: lane and engine keep idle connections apart. It shows that the lane is taken
+/// at all, and that it can be turned off.
+#[test]
+fn a_request_with_a_body_does_not_get_a_connection_of_the_lane() {
+    for (lane, connections) in [("on", 2), ("off", 1)] {
+        let origin = SimpleOrigin::fixed("hi");
+        let yaml =
+            format!("workers: 1\nproxy: {{ lane: {lane} }}\nroutes: [{{ upstream: [\"{{ORIGIN}}\"] }}]\n");
+        let gateway = Gateway::with_origin(&yaml, &origin);
+        let mut client = gateway.connect();
+        assert_eq!(client.get("app.test", "/", "").text(), "hi");
+        let post = "POST / HTTP/1.1\r\nHost: app.test\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!(client.request(post).text(), "hi");
+        assert_eq!(origin.connections(), connections, "lane: {lane}");
+    }
+}
+
+#[test]
+fn the_lane_can_be_turned_off_and_on_by_a_reload() {
+    let origin = SimpleOrigin::fixed("hi");
+    let yaml =
+        |lane| format!("proxy: {{ lane: {lane} }}\nworkers: 1\nroutes: [{{ upstream: [\"{{ORIGIN}}\"] }}]\n");
+    let gateway = Gateway::with_origin(&yaml("on"), &origin);
+    let mut client: Connection = gateway.connect();
+    for (lane, connections) in [("off", 2), ("on", 2)] {
+        assert_eq!(client.get("app.test", "/", "").text(), "hi");
+        gateway.reload(&yaml(lane));
+        assert_eq!(client.get("app.test", "/", "").text(), "hi");
+        assert_eq!(origin.connections(), connections, "lane: {lane}");
+    }
+}
+
+fn compare(cases: &[Case]) {
+    let only = std::env::var("LANE_CASE").unwrap_or_default();
+    let chosen: Vec<&Case> = cases.iter().filter(|case| case.name.contains(&only)).collect();
+    let mut failures = Vec::new();
+    for batch in chosen.chunks(BATCH) {
+        failures.extend(compare_batch(batch));
+    }
+    assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), chosen.len(), failures.join("\n"));
+}
+
+fn compare_batch(batch: &[&Case]) -> Vec<String> {
+    let sides = [Side::start(batch, "on"), Side::start(batch, "off")];
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..PLAYERS {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(case) = batch.get(number) else { return };
+                    if let Err(failure) = compare_case(case, number, &sides) {
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    if failures.is_empty() {
+        let settled = within(SETTLE, || (sides[0].counts(batch) == sides[1].counts(batch)).then_some(()));
+        if settled.is_none() {
+            failures.push(difference("metrics", &sides[0].counts(batch), &sides[1].counts(batch)));
+        }
+    }
+    failures
+}
+
+fn compare_case(case: &Case, number: usize, sides: &[Side; 2]) -> Result<(), String> {
+    let clients = sides.each_ref().map(|side| side.play(case, number));
+    let notes = || {
+        let [on, off] = [0, 1].map(|side: usize| sides[side].notes(case, number, &clients[side]));
+        (on == off && on.is_complete(case)).then_some(())
+    };
+    match within(SETTLE, notes) {
+        Some(()) => Ok(()),
+        None => {
+            let [on, off] = [0, 1].map(|side: usize| sides[side].notes(case, number, &clients[side]));
+            Err(difference(&case.name, &format!("{on:#?}"), &format!("{off:#?}")))
+        }
+    }
+}
+
+impl Notes {
+    /// Whether there is a record for everything the client was answered.
+    fn is_complete(&self, case: &Case) -> bool {
+        let is_final = |note: &&String| note.starts_with("HTTP/") && !note.starts_with("HTTP/1.1 1");
+        self.records.len() >= self.client.iter().filter(is_final).count().max(case.records)
+    }
+}
+
+impl Side {
+    fn start(batch: &[&Case], lane: &str) -> Side {
+        let origins: Vec<Origin> = batch.iter().map(|case| Origin::start(case.origin.clone())).collect();
+        let mut yaml = format!(
+            "workers: 1\nproxy: {{ lane: {lane} }}\nlimits: {{ body_idle_timeout: 20s }}\n\
+             access_log: {{ format: json }}\nroutes:\n"
+        );
+        let (mut upstreams, mut all_dead) = (String::from("upstreams:\n"), Vec::new());
+        for (number, (case, origin)) in batch.iter().zip(&origins).enumerate() {
+            let name = format!("c{number}");
+            let timeouts = case.timeouts;
+            let _ = writeln!(
+                yaml,
+                "  - {{ name: {name}, hosts: [{name}.test], upstream: {name}, timeouts: {{ {timeouts} }} }}"
+            );
+            let dead: Vec<String> = (0..case.dead).map(|_| format!("127.0.0.1:{}", free_port())).collect();
+            let endpoints = if dead.is_empty() { origin.address().to_string() } else { dead.join(", ") };
+            let _ = writeln!(upstreams, "  {name}: {{ endpoints: [{endpoints}] }}");
+            all_dead.push(dead);
+        }
+        yaml.push_str("  - { name: rest, respond: { status: 404 } }\n");
+        Side { gateway: Gateway::start(&(yaml + &upstreams)), origins, dead: all_dead }
+    }
+
+    fn play(&self, case: &Case, number: usize) -> Vec<String> {
+        play(self.gateway.address(), &case.client_of(number), &self.origins[number])
+    }
+
+    fn notes(&self, case: &Case, number: usize, client: &[String]) -> Notes {
+        let output = self.gateway.output();
+        let host = format!("\"host\":\"c{number}.test\"");
+        let own = output.lines().filter(|line| line.contains(&host));
+        Notes {
+            client: client.to_vec(),
+            origin: self.origins[number].seen(),
+            records: own.map(|record| normal_record(record, case.races)).collect(),
+        }
+    }
+
+    /// Every series that counts.
+    fn counts(&self, batch: &[&Case]) -> String {
+        let scrape = self.gateway.admin("/metrics");
+        let counts = |line: &&str| {
+            line.starts_with("portcullis_")
+                && !["_sum", "_bucket", "time", "build_info", "config_generation"]
+                    .iter()
+                    .any(|part| line.split(['{', ' ']).next().unwrap_or_default().contains(part))
+        };
+        let mut text = scrape.text().lines().filter(counts).collect::<Vec<_>>().join("\n");
+        for (number, (case, origin)) in batch.iter().zip(&self.origins).enumerate() {
+            text = text.replace(&origin.address().to_string(), &format!("origin of c{number}"));
+            for (place, address) in self.dead[number].iter().enumerate() {
+                text = text.replace(address, &format!("{place} of c{number}"));
+            }
+            if case.races {
+                let sent = format!("portcullis_http_response_bytes_total{{route=\"c{number}\"}}");
+                text = text.lines().filter(|line| !line.starts_with(&sent)).collect::<Vec<_>>().join("\n");
+            }
+        }
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    }
+}
+
+/// What is never the same twice is only noted to be there.
+fn normal_record(record: &str, races: bool) -> String {
+    let mut record: serde_json::Value = serde_json::from_str(record).expect("a JSON record");
+    let fields = record.as_object_mut().expect("a record");
+    for (name, value) in fields.iter_mut() {
+        let varies = ["time", "request_id", "peer", "endpoint"].contains(&name.as_str())
+            || name.contains("duration")
+            || name.contains("_time")
+            || name.contains("_ms")
+            || (races && name == "bytes_out");
+        if varies && !value.is_null() {
+            *value = serde_json::Value::from("*");
+        }
+    }
+    record.to_string()
+}
+
+fn difference(title: &str, on: &str, off: &str) -> String {
+    let mut text = format!("== {title}\n");
+    let (on, off): (Vec<&str>, Vec<&str>) = (on.lines().collect(), off.lines().collect());
+    let common = on.iter().zip(&off).take_while(|(on, off)| on == off).count();
+    for (name, lines) in [("lane", on), ("engine", off)] {
+        let from = common.saturating_sub(12);
+        let _ = writeln!(
+            text,
+            "-- {name}\n{}",
+            lines[from.min(lines.len())..(common + 12).min(lines.len())].join("\n")
+        );
+    }
+    text
+}
