@@ -27,7 +27,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -384,9 +384,16 @@ impl EdgeStream {
 }
 
 /// The engine drops the stream after an exchange that failed, whatever the client was told. One that
-/// was answered in full and is to be kept finds its way back here.
+/// was answered in full and is to be kept finds its way back here; another gives the client what there is
+/// of its response, if the socket takes it at once.
 impl Drop for EdgeStream {
     fn drop(&mut self) {
+        if let Some(rest @ [_, ..]) = self.out.get(self.sent..)
+            && let Poll::Ready(Ok(count)) =
+                self.transport.poll_write(&mut Context::from_waker(Waker::noop()), rest)
+        {
+            self.sent += count;
+        }
         // SAFETY: taken once, and nothing of this value is used after its drop.
         let transport = unsafe { ManuallyDrop::take(&mut self.transport) };
         if self.connection.wants_back() {

@@ -126,6 +126,28 @@ fn an_origin_that_dies_after_an_interim_response_is_502() {
 }
 
 #[test]
+fn what_an_origin_sent_before_it_broke_off_reaches_the_client() {
+    for lane in ["on", "off"] {
+        let gate = Gate::closed();
+        let held = Arc::clone(&gate);
+        let begun = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec();
+        let origin =
+            Origin::script(move |_| Reply::Partly(begun.clone(), Arc::clone(&held), Box::new(Reply::Close)));
+        let gateway = Gateway::with_origin(&format!("proxy: {{ lane: {lane} }}\n{ROUTES}"), &origin);
+        let mut connection = gateway.connect();
+        connection.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        origin.wait_requests(1);
+        // Time for the gateway to have its part of the response, which it may hold back, and wait for more.
+        let _ = connection.is_quiet_for(Duration::from_millis(100));
+        gate.open();
+        let all = String::from_utf8(connection.rest()).expect("text");
+        assert!(all.starts_with("HTTP/1.1 200 OK\r\n") && all.ends_with("\r\n\r\nhello"), "{lane}: {all}");
+        let record = gateway.wait_record_of("/");
+        assert_eq!((&record["status"], &record["bytes_out"]), (&200.into(), &5.into()), "lane: {lane}");
+    }
+}
+
+#[test]
 fn an_interim_response_passes_to_clients_that_know_it() {
     let hints =
         "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
