@@ -128,6 +128,8 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
         shared.seen.lock().unwrap()[number].requests.push(normal_request(&request));
         let default = || vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain".to_vec())];
         let reply = shared.replies.lock().unwrap().pop_front().unwrap_or_else(default);
+        // Of two that close, either may be the first.
+        let closes = reply.iter().any(|act| matches!(act, Act::Close | Act::Reset));
         for act in reply {
             let done = match act {
                 Act::Send(bytes) => stream.write_all(&bytes).is_ok(),
@@ -138,7 +140,7 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
                 Act::Reset => return reset(&stream),
             };
             if !done {
-                shared.seen.lock().unwrap()[number].closed = true;
+                shared.seen.lock().unwrap()[number].closed = !closes;
                 return;
             }
         }
