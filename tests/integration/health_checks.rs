@@ -248,3 +248,61 @@ fn a_rolling_deployment_under_load_fails_no_request() {
     assert!(tally.failures.is_empty(), "{} good, failed: {:?}", tally.good, tally.failures);
     assert!(tally.good > 200, "there was hardly any load: {}", tally.good);
 }
+
+#[test]
+fn an_upgrade_waits_for_the_first_checks_and_fails_no_request() {
+    let gate = Gate::closed();
+    let (held, asked) = (Arc::clone(&gate), Arc::new(AtomicBool::new(false)));
+    let first = Arc::clone(&asked);
+    // The check of the old process is answered at once, that of the new one when the gate opens.
+    let origin = Origin::script(move |request| match request.target() {
+        "/healthz" if first.swap(true, Ordering::SeqCst) => Reply::ok("well").after(&held),
+        _ => Reply::ok("served"),
+    });
+    let yaml = yaml(&[&origin.address()], "health_check: { path: /healthz, interval: 1h, timeout: 30s }");
+    let mut old = Gateway::start(&yaml);
+    let load = Load::start(old.address(), "/", 2, Duration::from_millis(2));
+    let new = old.upgrade(&yaml);
+    until("the check of the new process", || {
+        origin.requests().iter().filter(|request| request.target() == "/healthz").count() == 2
+    });
+    holds("the old one to be on its own", Duration::from_millis(300), || {
+        !old.log().contains("serves as well")
+    });
+    gate.open();
+    old.wait_log("serves as well");
+    old.signal(libc::SIGQUIT);
+    assert_eq!(old.wait_exit(Duration::from_secs(10)), 0);
+    new.wait_log("has handed over");
+    let tally = load.stop();
+    assert!(
+        tally.failures.is_empty() && tally.good > 20,
+        "{} good, failed: {:?}",
+        tally.good,
+        tally.failures
+    );
+}
+
+#[test]
+fn a_start_waits_for_checks_but_not_for_ever_and_can_be_ended_meanwhile() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let origin = Origin::script(move |_| Reply::ok("late").after(&held));
+    let patient = yaml(&[&origin.address()], "health_check: { interval: 1h, timeout: 1m }")
+        .replace("routes: [", "routes: [{ path: /own, respond: { body: own } }, ");
+    let mut gateway = Gateway::builder(&patient).spawn();
+    origin.wait_requests(1);
+    let ready = gateway.admin("/readyz");
+    assert_eq!((ready.status, ready.json()["state"].as_str()), (503, Some("starting")));
+    gateway.term();
+    assert_eq!(gateway.wait_exit(Duration::from_secs(4)), 0, "a start can be ended");
+    let begun = Instant::now();
+    let gateway = Gateway::start(&patient);
+    assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(gateway.log().contains("not all is known yet of app"), "{}", gateway.log());
+    assert_eq!(gateway.get("a", "/own").text(), "own");
+    assert_eq!(gateway.get("a", "/").status, 503);
+    assert_eq!(health(&gateway, &origin.address()), "pending");
+    gate.open();
+    until("an answer", || gateway.get("a", "/").status == 200);
+}

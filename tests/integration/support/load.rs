@@ -57,7 +57,12 @@ fn client(address: SocketAddr, path: &str, stopped: &Receiver<()>, pause: Durati
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let begun = std::time::Instant::now();
         match connection.try_request(&request) {
-            Ok(answer) if answer.status == 200 => tally.good += 1,
+            Ok(answer) if answer.status == 200 => {
+                tally.good += 1;
+                if answer.header("connection").is_some_and(|value| value == "close") {
+                    connection = Connection::open(address);
+                }
+            }
             Ok(answer) => tally.failures.push(format!("status {}", answer.status)),
             Err(error) => {
                 tally.failures.push(error.to_string());
