@@ -223,7 +223,7 @@ fn the_documentation_has_one_heading_per_key_and_nothing_more() {
 
 #[test]
 fn the_documentation_shows_the_defaults_of_the_code() {
-    let smallest = "routes: [{ redirect: { to: / } }, { respond: {} }, { upstream: app, access: {} }]\n\
+    let smallest = "routes: [{ redirect: { to: / } }, { respond: {} }, { upstream: app, access: {}, mirror: { upstream: app } }]\n\
                     certificates: [{ cert: a, key: b, client_auth: { ca: c } }]\n\
                     upstreams: { NAME: { endpoints: [127.0.0.1:9000], tls: { server_name: a.test }, \
                                          ejection: {}, health_check: {}, sticky: { cookie: c } }, \

@@ -15,9 +15,12 @@ pub mod error;
 pub mod health_check;
 pub mod listener;
 pub mod load;
+pub mod mirror;
+pub mod protocol;
 mod read;
 mod record;
 pub mod resolver;
+pub mod retry;
 pub mod route;
 mod source;
 mod suggest;
@@ -42,7 +45,10 @@ pub use error::{Problem, Problems, ValueError};
 pub use health_check::{HealthCheckConfig, HealthCheckMethod, HealthCheckType, StatusRange};
 pub use listener::{ListenerConfig, ListenerTls, ProxyProtocol};
 pub use load::{Loaded, effective, load};
+pub use mirror::MirrorConfig;
+pub use protocol::UpstreamProtocol;
 pub use resolver::ResolverConfig;
+pub use retry::{RetryConfig, RetryMethods, RetryOn};
 pub use route::{
     ClientCertificateConfig, PathConfig, RedirectConfig, RespondConfig, RouteConfig, TimeoutsConfig,
     ValueMatchConfig,

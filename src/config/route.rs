@@ -2,6 +2,7 @@
 
 use super::access::{AccessConfig, CidrEntry};
 use super::error::{ValueError, quoted};
+use super::mirror::MirrorConfig;
 use super::units::{ByteSize, HumanDuration};
 use super::upstream::UpstreamTargetConfig;
 use super::{EncodedSlash, each};
@@ -55,6 +56,9 @@ pub struct RouteConfig {
     /// Send to an upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamTargetConfig>,
+    /// Copy requests to another upstream as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<MirrorConfig>,
     /// Answer with a redirect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect: Option<RedirectConfig>,

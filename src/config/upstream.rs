@@ -1,11 +1,12 @@
 //! `upstreams:`, where requests are sent.
 
-use super::address;
 use super::balance::BalanceConfig;
 use super::each;
 use super::endpoint_address::EndpointAddress;
 use super::error::{ValueError, quoted};
 use super::health_check::HealthCheckConfig;
+use super::protocol::UpstreamProtocol;
+use super::retry::RetryConfig;
 use super::units::HumanDuration;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeSeq;
@@ -43,9 +44,15 @@ pub struct UpstreamConfig {
     /// Idle connections kept, per worker.
     #[serde(default = "keepalive")]
     pub keepalive: u32,
+    /// What is spoken to the endpoints.
+    #[serde(default)]
+    pub protocol: UpstreamProtocol,
     /// Speak TLS to the endpoints; `None` = plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTlsConfig>,
+    /// When a request is sent once more.
+    #[serde(default)]
+    pub retry: RetryConfig,
     /// Whether connections begin with a PROXY header that names the client.
     #[serde(default)]
     pub proxy_protocol: UpstreamProxyProtocol,
@@ -77,7 +84,9 @@ impl UpstreamConfig {
             ejection: None,
             max_requests: 0,
             keepalive: keepalive(),
+            protocol: UpstreamProtocol::default(),
             tls: None,
+            retry: RetryConfig::default(),
             proxy_protocol: UpstreamProxyProtocol::Off,
             health_check: None,
         }
@@ -262,7 +271,7 @@ impl<'de> Visitor<'de> for TargetVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<UpstreamTargetConfig, E> {
-        if address::parse(text).is_ok() {
+        if EndpointAddress::parse(text).is_ok() {
             let reason = format!("{} is an address, not the name of an upstream", quoted(text));
             return Err(ValueError::new(reason).with_hint(format!("write [\"{text}\"]")).into_serde());
         }

@@ -3,7 +3,7 @@
 use super::context::Exchange;
 use super::decide::{Verdict, fixed};
 use super::intake::declared_length;
-use crate::snapshot::{FixedResponse, Rejection};
+use crate::snapshot::Rejection;
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
 use pingora::Result;
@@ -47,9 +47,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
                 // On a connection of its own the client gets what the host demands.
                 session.set_keepalive(None);
             }
-            let snapshot = Arc::clone(&exchange.snapshot);
-            let page = snapshot.pages.page(rejection, &session.req_header().headers);
-            send_page(page, session, exchange).await?;
+            send_page(rejection, session, exchange).await?;
         }
         Verdict::Close => close(session, exchange),
     }
@@ -61,15 +59,18 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     Ok(true)
 }
 
-/// Sends a rendered response.
+/// Sends the page of a rejection, in the form the client understands.
 ///
 /// # Errors
 /// Those of writing to the client.
 pub async fn send_page(
-    page: &FixedResponse,
+    rejection: Rejection,
     session: &mut ServerSession,
     exchange: &mut Exchange,
 ) -> Result<()> {
+    let snapshot = Arc::clone(&exchange.snapshot);
+    let page = snapshot.pages.page(rejection, &session.req_header().headers);
+    exchange.refused = Some(rejection);
     send(page.head.clone(), page.body.clone(), session, exchange).await
 }
 
@@ -82,8 +83,14 @@ async fn send(
     exchange.status = head.status.as_u16();
     // RFC 9110 section 9.3.2: the head says what GET would get, the body stays away.
     let body = if session.req_header().method == Method::HEAD { Bytes::new() } else { body };
-    session.write_response_header(Box::new(head)).await?;
-    session.write_response_body(body, true).await
+    match session {
+        // The head itself ends the stream: a call of gRPC takes an end of its own for a broken answer.
+        ServerSession::H2(http2) if body.is_empty() => http2.write_response_header(Box::new(head), true),
+        _ => {
+            session.write_response_header(Box::new(head)).await?;
+            session.write_response_body(body, true).await
+        }
+    }
 }
 
 /// The status of the response that was begun, interim ones (RFC 9110 section 15.2) aside.
@@ -126,6 +133,15 @@ fn rest_of_body(session: &mut ServerSession) -> Rest {
 pub async fn linger(session: &mut ServerSession) {
     // Whatever comes of it, the connection closes now.
     let _ = timeout(LINGER, read_and_drop(session, LINGER_LIMIT)).await;
+}
+
+/// Reads what is left of a body whose answer is out already, if that is little; else the connection
+/// closes, and is listened to before.
+pub async fn finish_rest(session: &mut ServerSession, limit: Duration) {
+    drain(session, limit.min(LINGER)).await;
+    if session.get_keepalive().is_none() {
+        linger(session).await;
+    }
 }
 
 /// The rest gets a time of its own, because the engine's is for each read, and HTTP/2 has none.

@@ -1,11 +1,13 @@
 //! What is known of one exchange, from its first hook to its log line.
 
+use super::mirror::Copy;
 use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{Cause, ClientCertificate, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::moment::Moment;
+use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::{InFlight, Slot};
 use prometheus::IntGauge;
@@ -40,12 +42,16 @@ pub struct Exchange {
     pub rejection: Option<Rejection>,
     /// Which of the rejection's causes it was.
     pub rejection_detail: Option<&'static str>,
+    /// The rejection whose page was sent.
+    pub refused: Option<Rejection>,
     /// The status sent, once a response head was written or given up.
     pub status: u16,
     /// Created or kept when something needs it.
     pub request_id: RequestId,
     /// Request body bytes seen.
     pub body_bytes: u64,
+    /// The copy of it that is being made.
+    pub copy: Option<Box<Copy>>,
     /// What happened towards the upstream.
     pub attempt: Attempts,
     _in_flight: Counted,
@@ -60,6 +66,14 @@ pub struct Attempts {
     pub endpoint: Option<Arc<Endpoint>>,
     /// Endpoints that must not be tried again.
     pub failed: Vec<Arc<Endpoint>>,
+    /// There is to be another.
+    pub again: bool,
+    /// The endpoint of the next one, where it is not to be chosen.
+    pub next: Option<Arc<Endpoint>>,
+    /// Kept connections are no longer trusted: one was dead.
+    pub fresh: bool,
+    /// Timeouts of the last one.
+    pub timeouts: Option<Timeouts>,
     /// How many were made.
     pub count: u32,
     /// When the last one began.
@@ -72,6 +86,8 @@ pub struct Attempts {
     pub upgrade: bool,
     /// The upstream has granted it: bytes flow both ways.
     pub tunnel: bool,
+    /// Its connection is read ahead of the client: the socket does not say whose turn it is.
+    pub read_ahead: bool,
     /// The descriptor of its connection.
     pub fd: Option<RawFd>,
     /// The deadline of its connection.
@@ -118,9 +134,11 @@ impl Exchange {
             route: None,
             rejection: None,
             rejection_detail: None,
+            refused: None,
             status: 0,
             request_id: RequestId::default(),
             body_bytes: 0,
+            copy: None,
             attempt: Attempts::default(),
             _in_flight: Counted::new(in_flight),
         }
@@ -159,7 +177,13 @@ impl Attempts {
         self.count += 1;
         self.started = Some(Instant::now());
         self.answered = false;
+        self.read_ahead = false;
         self.late = None;
+    }
+
+    /// How many of them count: one that found its connection dead was none.
+    pub fn counted(&self) -> u32 {
+        self.count.saturating_sub(u32::from(self.fresh))
     }
 
     /// The attempt's response head has arrived with `status`.

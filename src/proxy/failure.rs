@@ -9,7 +9,6 @@ use http::header;
 use pingora::{Error, ErrorSource, ErrorType};
 use pingora_core::protocols::http::ServerSession;
 use std::io;
-use std::sync::Arc;
 
 /// The rejection an error stands for.
 pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
@@ -60,9 +59,7 @@ pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exch
     if !keep {
         session.set_keepalive(None);
     }
-    let snapshot = Arc::clone(&exchange.snapshot);
-    let page = snapshot.pages.page(rejection, &session.req_header().headers);
-    if let Err(error) = answer::send_page(page, session, exchange).await {
+    if let Err(error) = answer::send_page(rejection, session, exchange).await {
         log::debug!("the client could not be told of {}: {error}", rejection.reason());
     } else if !keep {
         answer::linger(session).await;

@@ -5,7 +5,7 @@
 
 use super::context::Exchange;
 use super::lane::Lane;
-use super::{answer, decide, failure, forwarding, intake, record, upstream};
+use super::{answer, decide, failure, forwarding, http2, intake, mirror, protocol, record, retry, upstream};
 use crate::snapshot::{Rejection, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::metrics::Metrics;
@@ -52,13 +52,14 @@ impl ProxyHttp for Gateway {
         Ok(())
     }
 
-    /// Client address, access, route; then the gateway's own answers, and what the lane can forward.
+    /// Client address, access, route; then the gateway's own answers, and what is forwarded without the
+    /// engine: by the lane, or to upstreams of HTTP/2.
     async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
         let verdict = decide::decide(session.downstream_session.req_header_mut(), exchange, &self.metrics);
         if answer::give(verdict, &mut session.downstream_session, exchange).await? {
             return Ok(true);
         }
-        self.lane.forward(session, exchange).await
+        Ok(self.lane.forward(session, exchange).await? || http2::forward(session, exchange).await?)
     }
 
     /// An endpoint of the remembered route.
@@ -74,7 +75,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
         error: Box<Error>,
     ) -> Box<Error> {
-        upstream::connect_failed(error, exchange)
+        retry::connect_failed(error, exchange)
     }
 
     async fn connected_to_upstream(
@@ -93,11 +94,14 @@ impl ProxyHttp for Gateway {
     /// After the engine has stripped hop-by-hop headers: what the upstream is told of the client.
     async fn upstream_request_filter(
         &self,
-        _: &mut Session,
+        session: &mut Session,
         head: &mut RequestHeader,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        forwarding::set(head, exchange)
+        forwarding::set(head, exchange)?;
+        protocol::sending(session, head, exchange).await?;
+        mirror::head_sent(session, head, exchange);
+        Ok(())
     }
 
     /// Counts the body on its way up; a body over its limit is cut off. At its end, which a request
@@ -113,7 +117,19 @@ impl ProxyHttp for Gateway {
         if end && body.as_ref().is_some_and(Bytes::is_empty) {
             *body = None;
         }
-        upstream::sending(body.as_ref().map_or(0, Bytes::len), end, exchange)
+        upstream::sending(body.as_ref().map_or(0, Bytes::len), end, exchange)?;
+        mirror::body_sent(body.as_ref(), end, exchange);
+        Ok(())
+    }
+
+    /// An answer that another attempt may better is given up for it.
+    async fn upstream_response_filter(
+        &self,
+        session: &mut Session,
+        head: &mut ResponseHeader,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
+        retry::answered(session, head, exchange)
     }
 
     /// The response head: timed, stripped of what concerns only the upstream's connection.
@@ -138,7 +154,7 @@ impl ProxyHttp for Gateway {
         Ok(None)
     }
 
-    /// A reused connection that was already dead gets one retry.
+    /// Nothing of an answer has been passed on: there may be another attempt.
     fn error_while_proxy(
         &self,
         _: &HttpPeer,
@@ -147,7 +163,7 @@ impl ProxyHttp for Gateway {
         exchange: &mut Exchange,
         reused: bool,
     ) -> Box<Error> {
-        upstream::exchange_failed(error, session, exchange, reused)
+        retry::exchange_failed(error, session, exchange, reused)
     }
 
     /// What the client gets for what went wrong.

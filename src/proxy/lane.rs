@@ -2,13 +2,13 @@
 //!
 //! What most requests need is little: write a head, read a head, copy a body. The engine does it with
 //! two futures and two channels, because it can do much more; here it is a loop. Every decision is made
-//! by the same functions the engine's hooks call (endpoint and retries: [`upstream`], what the upstream
+//! by the same functions the engine's hooks call (endpoint: [`upstream`], retries: [`retry`], what the upstream
 //! is told: [`forwarding`], what the client is told: `response_head`, by way of [`upstream`]), in the
 //! order the engine calls them; only what the engine does itself between two hooks stands here again.
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
-use super::{forwarding, upstream};
+use super::{forwarding, mirror, retry, upstream};
 use crate::upstream::idle::IdleConnections;
 use http::{Method, StatusCode, Version, header};
 use pingora::http::ResponseHeader;
@@ -69,7 +69,7 @@ impl Lane {
             Some(stream) => stream,
             None => match self.connector.new_stream(&*peer).await {
                 Ok(stream) => stream,
-                Err(error) => return Err(upstream::connect_failed(error.into_up(), exchange).into_up()),
+                Err(error) => return Err(retry::connect_failed(error.into_up(), exchange).into_up()),
             },
         };
         let mut connection = UpstreamSession::new_with_options(stream, &*peer);
@@ -86,7 +86,7 @@ impl Lane {
             }
             Err(error) => {
                 drop(connection);
-                Err(upstream::exchange_failed(error, session, exchange, reused))
+                Err(retry::exchange_failed(error, session, exchange, reused))
             }
         }
     }
@@ -110,6 +110,7 @@ async fn exchange_messages(
     head.set_version(Version::HTTP_11);
     forwarding::strip_hop_by_hop(&mut head);
     forwarding::set(&mut head, exchange)?;
+    mirror::head_sent(session, &head, exchange);
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
     // From here on a deadline is watched; the engine's own would only come after it.
     upstream::sending(0, true, exchange)?;
@@ -148,6 +149,7 @@ fn received(task: Result<HttpTask>) -> HttpTask {
 fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
     match task {
         HttpTask::Header(head, end) => {
+            retry::answered(session, head, exchange)?;
             if !*end {
                 frame(head, &session.req_header().method)?;
             }

@@ -80,7 +80,8 @@ fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchang
         exchange.rejection_detail = exchange.rejection_detail.or(super::failure::detail(error));
     }
     match written {
-        Some(status) => exchange.status = status,
+        // A refused call of gRPC gets 200 and a status of its own, but it was refused.
+        Some(status) => exchange.status = exchange.refused.map_or(status, Rejection::status),
         None => {
             if let Some(rejection) = exchange.rejection
                 && exchange.status == 0

@@ -1,10 +1,11 @@
-//! The exchange with the upstream: which endpoint, what is tried again, what comes back.
+//! The exchange with the upstream: which endpoint, and what comes back.
 
+use super::affinity;
 use super::context::Exchange;
+use super::protocol;
 use super::response_head::{self, Framing};
 use super::upstream_deadline::Watch;
-use super::{affinity, failure};
-use crate::config::UpstreamProxyProtocol;
+use crate::config::{UpstreamProtocol, UpstreamProxyProtocol};
 use crate::snapshot::{Rejection, Target};
 use crate::upstream::announce::announce;
 use crate::upstream::peer::Timeouts;
@@ -13,14 +14,11 @@ use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 use pingora::upstreams::peer::HttpPeer;
-use pingora::{Error, ErrorType, Result, RetryType};
+use pingora::{Error, ErrorType, Result};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Attempts of one exchange to get a connection, the first included.
-const CONNECT_ATTEMPTS: u32 = 2;
 
 /// The peer for the next attempt.
 ///
@@ -37,17 +35,28 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
             return refuse(exchange, Rejection::UpstreamLimit);
         }
     }
-    let Some(endpoint) = pool.pick(affinity::wish(&pool, session, exchange), &exchange.attempt.failed) else {
+    let next = exchange.attempt.next.take();
+    let Some(endpoint) =
+        next.or_else(|| pool.pick(affinity::wish(&pool, session, exchange), &exchange.attempt.failed))
+    else {
         return refuse(exchange, Rejection::NoEndpoint);
     };
-    let mut peer = endpoint.peer(&route.timeouts);
+    let Some(timeouts) = protocol::timeouts(session, exchange, &route.timeouts) else {
+        return refuse(exchange, Rejection::UpstreamTimeout);
+    };
+    if exchange.attempt.count == 0 {
+        pool.retry().earn();
+    }
+    let fresh = exchange.attempt.fresh;
+    let mut peer = if fresh { endpoint.fresh_peer(&timeouts) } else { endpoint.peer(&timeouts) };
     if pool.config().proxy_protocol == UpstreamProxyProtocol::V2
         && let Some((client, gateway)) = ends(session, exchange)
     {
         announce(&mut peer, client, gateway);
     }
     exchange.attempt.upgrade = session.is_upgrade_req();
-    peer.options.read_timeout = last_resort(&route.timeouts, exchange);
+    exchange.attempt.timeouts = Some(timeouts);
+    peer.options.read_timeout = last_resort(&timeouts, exchange);
     // What was read of the body before goes up once more.
     exchange.body_bytes = 0;
     exchange.attempt.begin(pool, endpoint);
@@ -56,7 +65,7 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
 
 /// The pool the exchange goes to, whatever number of attempts it takes: chosen when first asked for, and
 /// named by the record from then on, whatever becomes of the request.
-fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Pool>> {
+pub(super) fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Pool>> {
     if exchange.attempt.pool.is_none()
         && let Some(Target::Upstream(split)) = exchange.route.as_ref().map(|route| &route.target)
     {
@@ -69,7 +78,10 @@ fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Pool>> {
 /// Whether the exchange goes to a pool whose connections can be shared by its requests and carry
 /// nothing but HTTP/1.
 pub fn is_plain_http1(session: &Session, exchange: &mut Exchange) -> bool {
-    pool(session, exchange).is_some_and(|pool| pool.config().proxy_protocol == UpstreamProxyProtocol::Off)
+    pool(session, exchange).is_some_and(|pool| {
+        let config = pool.config();
+        config.proxy_protocol == UpstreamProxyProtocol::Off && config.protocol == UpstreamProtocol::Http1
+    })
 }
 
 /// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.
@@ -91,24 +103,9 @@ fn last_resort(timeouts: &Timeouts, exchange: &Exchange) -> Option<Duration> {
     (!exchange.attempt.upgrade).then_some(longest + GRACE)
 }
 
-fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result<T> {
+pub(super) fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result<T> {
     exchange.rejection = Some(rejection);
     Err(Error::explain(ErrorType::HTTPStatus(rejection.status()), rejection.reason()))
-}
-
-/// A connection could not be made: another endpoint gets a try if there is one.
-pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
-    let attempt = &mut exchange.attempt;
-    attempt.end(StatusCode::BAD_GATEWAY.as_u16());
-    attempt.endpoint_failed();
-    attempt.failed.extend(attempt.endpoint.clone());
-    let another = attempt.pool.as_ref().is_some_and(|pool| pool.has_endpoint(&attempt.failed));
-    let retry = another && attempt.count < CONNECT_ATTEMPTS;
-    if retry && let Some(pool) = &attempt.pool {
-        pool.metrics().retry("connect");
-    }
-    error.retry = RetryType::Decided(retry);
-    error
 }
 
 /// A connection is there, fresh or from the pool of idle ones.
@@ -120,38 +117,6 @@ pub fn connected(reused: bool, fd: RawFd, exchange: &mut Exchange) {
     attempt.fd = Some(fd);
 }
 
-/// The exchange broke. A reused connection may have been closed by the endpoint just before: an
-/// idempotent request (RFC 9110 section 9.2.2) that nothing was answered to is sent once more.
-pub fn exchange_failed(
-    mut error: Box<Error>,
-    session: &mut Session,
-    exchange: &mut Exchange,
-    reused: bool,
-) -> Box<Error> {
-    // The connection is gone already: its descriptor may be another's at the next await.
-    exchange.attempt.lift_deadline();
-    let repeatable = session.req_header().method.is_idempotent()
-        && !session.as_ref().retry_buffer_truncated()
-        && session.response_written().is_none()
-        && exchange.rejection.is_none()
-        && exchange.attempt.late.is_none();
-    if repeatable {
-        error.retry.decide_reuse(reused);
-    } else {
-        error.set_retry(false);
-    }
-    if !error.retry() && failure::rejection(&error, exchange).is_upstreams() {
-        exchange.attempt.endpoint_failed();
-    }
-    if error.retry() {
-        exchange.attempt.end(StatusCode::BAD_GATEWAY.as_u16());
-        if let Some(pool) = &exchange.attempt.pool {
-            pool.metrics().retry("stale");
-        }
-    }
-    error
-}
-
 /// A piece of the request body is on its way, or its end: then the response is waited for.
 ///
 /// # Errors
@@ -161,7 +126,7 @@ pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
         return Ok(());
     }
     exchange.body_bytes += bytes as u64;
-    let Some(Timeouts { response, idle, .. }) = exchange.route.as_ref().map(|route| route.timeouts) else {
+    let Some(Timeouts { response, idle, .. }) = exchange.attempt.timeouts else {
         return Ok(());
     };
     let attempt = &mut exchange.attempt;
@@ -198,6 +163,9 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
         // The client hears it with this answer and not by a connection that is gone.
         session.set_keepalive(None);
     }
+    if let Some(endpoint) = &exchange.attempt.endpoint {
+        endpoint.state.kept_alive.learn(&head.headers);
+    }
     exchange.attempt.answer(head.status.as_u16());
     if matches!(head.status.as_u16(), 502..=504) {
         exchange.attempt.endpoint_failed();
@@ -208,8 +176,12 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
         tunnel(session, head, exchange);
         return Ok(());
     }
-    if let (Some(watch), Some(route)) = (&exchange.attempt.watch, &exchange.route) {
-        watch.wait(route.timeouts.idle);
+    if exchange.attempt.read_ahead {
+        // The connection is read ahead, so the socket cannot say that the client is slow. The engine
+        // can: its last resort only runs while it reads.
+        exchange.attempt.lift_deadline();
+    } else if let (Some(watch), Some(timeouts)) = (&exchange.attempt.watch, exchange.attempt.timeouts) {
+        watch.wait(timeouts.idle);
     }
     // What followed an upgrade that was not granted may have been meant for the tunnel, and the engine
     // has dropped what it read of it.
@@ -218,6 +190,39 @@ pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut
         session.set_keepalive(None);
     }
     Ok(())
+}
+
+/// A piece of the request waits for the upstream to take it.
+pub fn offered(exchange: &Exchange) {
+    let attempt = &exchange.attempt;
+    if let (Some(watch), Some(timeouts), false) = (&attempt.watch, attempt.timeouts, attempt.answered) {
+        watch.wait(timeouts.idle);
+    }
+}
+
+/// The upstream has taken it: the client is to send more, or the upstream to answer when that was all.
+pub fn taken(all: bool, exchange: &Exchange) {
+    let attempt = &exchange.attempt;
+    if let (Some(watch), Some(timeouts), false) = (&attempt.watch, attempt.timeouts, attempt.answered) {
+        match all {
+            true => watch.wait(timeouts.response),
+            false => watch.expect(timeouts.idle, exchange.snapshot.limits.body_idle_timeout),
+        }
+    }
+}
+
+/// What has come of the answer waits for the client to take it: nobody else is late meanwhile.
+pub fn paused(exchange: &Exchange) {
+    if let Some(watch) = &exchange.attempt.watch {
+        watch.wait(Duration::MAX);
+    }
+}
+
+/// The client has taken it.
+pub fn resumed(exchange: &Exchange) {
+    if let (Some(watch), Some(timeouts)) = (&exchange.attempt.watch, exchange.attempt.timeouts) {
+        watch.wait(timeouts.idle);
+    }
 }
 
 /// A piece of the response body has arrived.

@@ -87,6 +87,13 @@ impl Watch {
         self.moved.store(now(), Relaxed);
     }
 
+    /// From now on the upstream has `limit` to take what there is, the client `patience` to send more.
+    pub fn expect(&self, limit: Duration, patience: Duration) {
+        self.limit.store(millis(limit), Relaxed);
+        self.patience.store(millis(patience), Relaxed);
+        self.moved();
+    }
+
     /// From now on the upstream has `limit` to send something, again and again.
     pub fn wait(&self, limit: Duration) {
         self.limit.store(millis(limit), Relaxed);

@@ -289,8 +289,9 @@ fn beside<T: BackgroundService + Send + Sync + 'static>(
     server.add_service(service)
 }
 
-/// Upper bound on attempts of one request; what is tried again is decided in `proxy::upstream`.
-const MAX_ATTEMPTS: usize = 4;
+/// Upper bound on attempts of one request, above what may be configured; what is tried again is decided
+/// in `proxy::retry`.
+const MAX_ATTEMPTS: usize = 12;
 
 fn system(what: &'static str, error: io::Error) -> StartError {
     StartError::System { what, error }

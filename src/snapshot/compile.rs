@@ -15,6 +15,7 @@ use crate::routing::Router;
 use crate::routing::rule::{ClientPredicate, Rule};
 use crate::telemetry::access_log::policy::AccessLogPolicy;
 use crate::tls::store::CertificateStore;
+use crate::upstream::mirror::Mirror;
 use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
 use crate::upstream::split::Split;
@@ -144,10 +145,15 @@ impl Compiler<'_> {
             .as_ref()
             .map(|access| AccessPolicy::compile(access, self.source, &format!("{path}.access"), problems));
         let target = self.target(config, &name, &path, pools, problems)?;
+        let mirror = config.mirror.as_ref().and_then(|mirror| {
+            // One that is missing was reported by validation.
+            Some(Mirror::new(pools.get(&mirror.upstream)?.clone(), mirror.percent))
+        });
         let body_limit = config.limits.body.unwrap_or(self.config.limits.body).0;
         Some(Arc::new(Route {
             target,
             encoded_slash: config.encoded_slash.unwrap_or(self.config.paths.encoded_slash),
+            mirror,
             access,
             timeouts: Timeouts {
                 connect: config.timeouts.connect.0,

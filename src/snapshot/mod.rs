@@ -5,6 +5,7 @@
 //! no request ever sees two generations. It knows nothing of connections or of the engine's hooks.
 
 pub mod compile;
+pub mod grpc;
 pub mod rejection;
 pub mod store;
 pub mod target;
@@ -19,6 +20,7 @@ use crate::telemetry::metrics::{Metrics, RouteMetrics};
 pub use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::store::CertificateStore;
 use crate::tls::tickets::TicketKeys;
+use crate::upstream::mirror::Mirror;
 use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
 use std::collections::BTreeMap;
@@ -83,6 +85,8 @@ pub struct Route {
     pub target: Target,
     /// What happens to `%2F` in its paths.
     pub encoded_slash: EncodedSlash,
+    /// Where copies of its requests go.
+    pub mirror: Option<Arc<Mirror>>,
     /// Its own CIDR policy, after the global one.
     pub access: Option<AccessPolicy>,
     /// Upstream timeouts.

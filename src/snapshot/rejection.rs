@@ -1,8 +1,9 @@
 //! The one table of answers the gateway gives when it refuses: reason → status and page.
 //!
 //! Pages are rendered once per snapshot, as HTML and as a problem document (RFC 9457); which of
-//! the two a client gets is decided by its Accept header.
+//! the two a client gets is decided by its Accept header; calls of gRPC get neither.
 
+use super::grpc;
 use super::target::{FixedResponse, put};
 use crate::config::{Config, Problems, Source};
 use bytes::Bytes;
@@ -164,6 +165,7 @@ pub struct Pages {
 struct Page {
     html: FixedResponse,
     json: FixedResponse,
+    grpc: FixedResponse,
 }
 
 impl Pages {
@@ -171,7 +173,7 @@ impl Pages {
     /// [`Rejection::NoRoute`], and an unreadable one is a problem.
     pub fn compile(config: &Config, source: &Source, problems: &mut Problems) -> Self {
         let mut pages: Vec<Page> =
-            TABLE.iter().map(|(_, status, reason, text)| Page::render(*status, reason, text)).collect();
+            TABLE.iter().map(|(rejection, _, _, text)| Page::render(*rejection, text)).collect();
         if let Some(page) = pages.get_mut(Rejection::Method as usize) {
             // RFC 9110 section 15.5.6: a 405 must say what is allowed.
             for response in [&mut page.html, &mut page.json] {
@@ -196,7 +198,11 @@ impl Pages {
     /// The page for a rejection, in the form the client asks for.
     pub fn page(&self, rejection: Rejection, headers: &HeaderMap) -> &FixedResponse {
         let page = &self.pages[rejection as usize];
-        if prefers_json(headers) { &page.json } else { &page.html }
+        match () {
+            () if grpc::is_call(headers) => &page.grpc,
+            () if prefers_json(headers) => &page.json,
+            () => &page.html,
+        }
     }
 
     /// A whole HTTP/1.1 response that closes the connection, for requests whose head is not known.
@@ -222,7 +228,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const PROBLEM: &str = "application/problem+json";
 
 impl Page {
-    fn render(status: u16, reason: &str, text: &str) -> Self {
+    fn render(rejection: Rejection, text: &'static str) -> Self {
+        let (status, reason) = (rejection.status(), rejection.reason());
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let title = code.canonical_reason().unwrap_or("Error");
         let html = format!(
@@ -235,6 +242,7 @@ impl Page {
         Page {
             html: FixedResponse::new(code, HTML, Bytes::from(html)),
             json: FixedResponse::new(code, PROBLEM, Bytes::from(format!("{json}\n"))),
+            grpc: grpc::trailers_only(rejection, text),
         }
     }
 }

@@ -7,6 +7,9 @@
 //! upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
 //! the client is.
 //!
+//! [`protocol`] says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
+//! endpoint keeps idle connections.
+//!
 //! The room knows nothing of routes or requests.
 
 pub mod announce;
@@ -17,12 +20,16 @@ pub mod endpoint;
 mod fixtures;
 pub mod health;
 pub mod idle;
+pub mod kept_alive;
 pub mod latency;
 pub mod members;
+pub mod mirror;
 pub mod moment;
 pub mod names;
 pub mod peer;
 pub mod pool;
+mod protocol;
+pub mod retry;
 pub mod slots;
 pub mod split;
 pub mod state;

@@ -5,10 +5,11 @@
 
 use super::endpoint::Endpoint;
 use super::transport::Transport;
+use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
-use pingora_core::protocols::{ALPN, TcpKeepalive};
 use pingora_core::upstreams::peer::{HttpPeer, HttpUpstreamRequestPolicy};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest time an idle connection is kept for reuse; below what servers commonly allow.
@@ -39,8 +40,19 @@ impl Endpoint {
         options.write_timeout = limit(timeouts.idle);
         // The template has one only where connections are not kept at all.
         if options.idle_timeout.is_none() {
-            options.idle_timeout = Some(limit(timeouts.idle).map_or(MAX_KEPT, |idle| idle.min(MAX_KEPT)));
+            let kept = self.state.kept_alive.limit().unwrap_or(MAX_KEPT).min(MAX_KEPT);
+            options.idle_timeout = Some(limit(timeouts.idle).map_or(kept, |idle| idle.min(kept)));
         }
+        peer
+    }
+
+    /// The same for a connection nobody has used before, nor will.
+    pub fn fresh_peer(&self, timeouts: &Timeouts) -> Box<HttpPeer> {
+        // A key of its own: nothing is found under it, then or later.
+        static FRESH: AtomicU64 = AtomicU64::new(0x5bd1_e995_9d1b_54a7);
+        let mut peer = self.peer(timeouts);
+        peer.group_key ^= FRESH.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        peer.options.idle_timeout = Some(Duration::ZERO);
         peer
     }
 
@@ -61,7 +73,6 @@ pub(super) fn template(address: SocketAddr, transport: &Transport, keep: bool) -
     let mut peer = HttpPeer::new(address, tls.is_some(), server_name);
     peer.group_key = transport.group_key;
     let options = &mut peer.options;
-    options.alpn = ALPN::H1;
     options.http_upstream_request_policy = HttpUpstreamRequestPolicy::standard();
     options.tcp_keepalive = Some(TcpKeepalive {
         idle: Duration::from_secs(60),
@@ -76,6 +87,7 @@ pub(super) fn template(address: SocketAddr, transport: &Transport, keep: bool) -
         options.ca.clone_from(&tls.ca);
         peer.client_cert_key.clone_from(&tls.client);
     }
+    super::protocol::set(&mut peer, transport.protocol);
     if !keep {
         peer.options.idle_timeout = Some(Duration::ZERO);
     }
@@ -89,7 +101,7 @@ fn limit(timeout: Duration) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{EndpointConfig, Problems, UpstreamTlsConfig};
+    use crate::config::{EndpointConfig, Problems, UpstreamProtocol, UpstreamTlsConfig};
     use crate::upstream::fixtures::{Authority, Folder, tls, tls_origin};
     use crate::upstream::moment::Moment;
     use crate::upstream::state::{EndpointStates, Health};
@@ -111,7 +123,8 @@ mod tests {
 
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
         let mut problems = Problems::default();
-        let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
+        let (source, http1) = (folder.source(), UpstreamProtocol::Http1);
+        let transport = Transport::compile(Some(tls), http1, &source, "upstreams.app", &mut problems);
         let config = EndpointConfig::at(address);
         let states = EndpointStates::default();
         Endpoint::new(&config, address, &transport.unwrap(), true, &states, Health::Unchecked, Moment::ZERO)

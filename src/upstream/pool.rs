@@ -10,6 +10,7 @@ use super::health::HealthCheck;
 use super::members::{Members, Serving};
 use super::moment::Moment;
 use super::names::{self, Name};
+use super::retry::RetryPolicy;
 use super::state::{EndpointStates, Health, Mode, Slot};
 use super::sticky::Sticky;
 use super::tier::Wish;
@@ -28,6 +29,7 @@ pub struct Pool {
     health_check: Option<Arc<HealthCheck>>,
     /// Names among its endpoints.
     names: Vec<Arc<Name>>,
+    retry: RetryPolicy,
     members: ArcSwap<Members>,
     /// One for all pools that follow each other under this name.
     states: Arc<EndpointStates>,
@@ -46,7 +48,7 @@ impl Pool {
         previous: Option<&Arc<Pool>>,
         problems: &mut Problems,
     ) -> Option<Arc<Pool>> {
-        let transport = Transport::compile(config.tls.as_ref(), source, path, problems);
+        let transport = Transport::compile(config.tls.as_ref(), config.protocol, source, path, problems);
         if config.endpoints.iter().all(|endpoint| endpoint.weight == 0) {
             let reason = match config.endpoints.is_empty() {
                 true => "at least one endpoint is needed",
@@ -83,6 +85,7 @@ impl Pool {
                 .health_check
                 .as_ref()
                 .map(|check| Arc::new(HealthCheck::new(check, &transport, config.proxy_protocol))),
+            retry: RetryPolicy::compile(&config.retry),
             transport,
             sticky,
             names,
@@ -106,6 +109,11 @@ impl Pool {
     /// The endpoints it has now, in file order.
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.members.load().endpoints().to_vec()
+    }
+
+    /// When its requests are sent once more.
+    pub fn retry(&self) -> &RetryPolicy {
+        &self.retry
     }
 
     /// What the operator wrote.

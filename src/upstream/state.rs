@@ -6,6 +6,7 @@
 //! active checks write `health`, passive ejection `ejected_until`, operators `mode`.
 
 use super::ejection::Failures;
+use super::kept_alive::KeptAlive;
 use super::latency::Latency;
 use super::moment::Moment;
 use parking_lot::{Mutex, MutexGuard};
@@ -68,6 +69,8 @@ impl Changes {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct EndpointState {
+    /// How long it keeps idle connections.
+    pub kept_alive: KeptAlive,
     in_flight: AtomicU32,
     health: AtomicU8,
     mode: AtomicU8,
@@ -81,6 +84,7 @@ pub struct EndpointState {
 impl EndpointState {
     fn new(health: Health, up_since: Moment, changes: Arc<Changes>) -> EndpointState {
         EndpointState {
+            kept_alive: KeptAlive::default(),
             in_flight: AtomicU32::new(0),
             health: AtomicU8::new(health as u8),
             mode: AtomicU8::new(Mode::Enabled as u8),

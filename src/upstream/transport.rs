@@ -4,7 +4,7 @@
 //! some, else against the system's, which it finds when it starts; with an empty server name it would
 //! verify nothing, so an empty one is refused.
 
-use crate::config::{Problem, Problems, Source, UpstreamTlsConfig};
+use crate::config::{Problem, Problems, Source, UpstreamProtocol, UpstreamTlsConfig};
 use boring::pkey::{PKey, Private};
 use boring::x509::X509;
 use pingora_core::protocols::tls::CaType;
@@ -22,6 +22,8 @@ const MAX_FILE: u64 = 4 << 20;
 pub struct Transport {
     /// `None` = plain.
     pub tls: Option<TransportTls>,
+    /// What is spoken.
+    pub protocol: UpstreamProtocol,
     /// Differs whenever connections must not be shared: it covers every setting and the contents of
     /// every file. Pingora's own reuse key leaves out the authorities and all of a client certificate
     /// but its serial number.
@@ -46,14 +48,15 @@ impl Transport {
     /// reported.
     pub fn compile(
         tls: Option<&UpstreamTlsConfig>,
+        protocol: UpstreamProtocol,
         source: &Source,
         path: &str,
         problems: &mut Problems,
     ) -> Option<Transport> {
-        let Some(tls) = tls else { return Some(Transport::default()) };
+        let Some(tls) = tls else { return Some(Transport::plain(protocol)) };
         let before = problems.0.len();
         let mut hasher = DefaultHasher::new();
-        (&tls.server_name, tls.verify).hash(&mut hasher);
+        (protocol, &tls.server_name, tls.verify).hash(&mut hasher);
 
         let mut report = |field: &str, fault: Fault| {
             let mut problem: Problem = source.problem(format!("{path}.tls.{field}"), fault.reason);
@@ -86,10 +89,23 @@ impl Transport {
         if problems.0.len() > before {
             return None;
         }
-        // 0 is the key of plain connections.
+        // 0 is the key of plain HTTP/1.
         let group_key = hasher.finish().max(1);
         let server_name = tls.server_name.clone();
-        Some(Transport { tls: Some(TransportTls { server_name, ca, client, verify: tls.verify }), group_key })
+        let tls = Some(TransportTls { server_name, ca, client, verify: tls.verify });
+        Some(Transport { tls, protocol, group_key })
+    }
+
+    fn plain(protocol: UpstreamProtocol) -> Transport {
+        let group_key = match protocol {
+            UpstreamProtocol::Http1 => 0,
+            other => {
+                let mut hasher = DefaultHasher::new();
+                other.hash(&mut hasher);
+                hasher.finish().max(1)
+            }
+        };
+        Transport { tls: None, protocol, group_key }
     }
 }
 
@@ -185,11 +201,13 @@ fn system_has_authorities() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::UpstreamProtocol::{H2c, Http1, Http2};
     use crate::upstream::fixtures::{Authority, Folder, tls};
 
     fn compile(folder: &Folder, tls: &UpstreamTlsConfig) -> Result<Transport, String> {
         let mut problems = Problems::default();
-        let transport = Transport::compile(Some(tls), &folder.source(), "upstreams.app", &mut problems);
+        let transport =
+            Transport::compile(Some(tls), Http1, &folder.source(), "upstreams.app", &mut problems);
         assert_eq!(transport.is_some(), problems.is_empty());
         transport.ok_or_else(|| problems.to_string())
     }
@@ -254,8 +272,11 @@ mod tests {
         let ca = Some(folder.write("ca.pem", &authority.cert_pem()));
         let base = UpstreamTlsConfig { ca, ..tls("app.test") };
         let key = |config: &UpstreamTlsConfig| compile(&folder, config).unwrap().group_key;
-        let plain =
-            Transport::compile(None, &folder.source(), "", &mut Problems::default()).unwrap().group_key;
+        let of = |tls: Option<&UpstreamTlsConfig>, protocol| {
+            Transport::compile(tls, protocol, &folder.source(), "", &mut Problems::default())
+                .unwrap()
+                .group_key
+        };
         let client = authority.issue("client.test");
         let with_client = UpstreamTlsConfig {
             cert: Some(folder.write("cert.pem", &client.cert_pem())),
@@ -263,12 +284,14 @@ mod tests {
             ..base.clone()
         };
         let mut keys = vec![
-            plain,
+            of(None, Http1),
             key(&base),
             key(&UpstreamTlsConfig { server_name: "other.test".to_owned(), ..base.clone() }),
             key(&UpstreamTlsConfig { verify: false, ..base.clone() }),
             key(&UpstreamTlsConfig { ca: None, verify: false, ..base.clone() }),
             key(&with_client),
+            of(None, H2c),
+            of(Some(&base), Http2),
         ];
         assert_eq!(key(&base), keys[1], "the same settings share connections");
         folder.write("ca.pem", &other.cert_pem());

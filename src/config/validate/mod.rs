@@ -3,6 +3,7 @@
 //! Does not know what is in the files a configuration names (certificates, lists, bodies): those are
 //! read when it is compiled. Nor which routes hide one another: routing finds that out.
 
+mod attempts;
 mod health_check;
 mod resolver;
 mod routes;
@@ -220,6 +221,8 @@ impl Check<'_> {
             self.refuse(format!("{path}.keepalive"), error);
         }
         self.balancing(upstream, path);
+        self.protocol(upstream, path);
+        self.retry(&upstream.retry, &format!("{path}.retry"));
         if let Some(tls) = &upstream.tls {
             self.upstream_tls(tls, &format!("{path}.tls"));
         }

@@ -174,6 +174,9 @@ impl Check<'_> {
             }
             None => {}
         }
+        if let Some(mirror) = &route.mirror {
+            self.mirror(config, mirror, route.upstream.is_some(), &format!("{path}.mirror"));
+        }
         if let Some(redirect) = &route.redirect {
             self.redirect(redirect, &format!("{path}.redirect"));
         }
@@ -182,7 +185,7 @@ impl Check<'_> {
         }
     }
 
-    fn upstream_name(&mut self, config: &Config, name: &str, path: &str) {
+    pub(super) fn upstream_name(&mut self, config: &Config, name: &str, path: &str) {
         // One that was written but refused has its own problem.
         if self.is_full()
             || config.upstreams.contains_key(name)

@@ -35,6 +35,18 @@ const RETRIES: Family = Family {
     labels: &["upstream", "reason"],
     kind: Kind::Counter,
 };
+const RETRIES_DENIED: Family = Family {
+    name: "portcullis_upstream_retries_denied_total",
+    help: "Attempts not made because too many had been made already (retry.budget_percent).",
+    labels: &["upstream"],
+    kind: Kind::Counter,
+};
+const MIRRORED: Family = Family {
+    name: "portcullis_upstream_mirrored_requests_total",
+    help: "Copies of requests meant for an upstream, by what became of them.",
+    labels: &["upstream", "result"],
+    kind: Kind::Counter,
+};
 const ENDPOINT_UP: Family = Family {
     name: "portcullis_upstream_endpoint_up",
     help: "Whether an endpoint gets requests (1) or not (0).",
@@ -119,6 +131,8 @@ pub struct UpstreamMetrics {
     health_checks: LabelCounters<&'static str, 8>,
     resolutions: LabelCounters<&'static str, 8>,
     now: Mutex<UpstreamNow>,
+    retries_denied: AtomicU64,
+    mirrored: LabelCounters<&'static str, 4>,
 }
 
 impl UpstreamMetrics {
@@ -135,6 +149,8 @@ impl UpstreamMetrics {
             health_checks: LabelCounters::new("other"),
             resolutions: LabelCounters::new("other"),
             now: Mutex::default(),
+            retries_denied: AtomicU64::new(0),
+            mirrored: LabelCounters::new("other"),
         }
     }
 
@@ -153,6 +169,16 @@ impl UpstreamMetrics {
     /// Counts an attempt after the first one. At most 16 reasons, further ones are `other`.
     pub fn retry(&self, reason: &'static str) {
         self.retries.add(reason);
+    }
+
+    /// Counts an attempt that was not made because the budget for retries was spent.
+    pub fn retry_denied(&self) {
+        self.retries_denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a copy of a request: `sent`, `failed`, `too_many` or `body_too_large`.
+    pub fn mirrored(&self, result: &'static str) {
+        self.mirrored.add(result);
     }
 
     /// Counts an endpoint that was taken out because it kept failing.
@@ -196,6 +222,8 @@ impl Observed for UpstreamMetrics {
         &HEALTH_CHECKS,
         &RESOLUTIONS,
         &RESOLVED,
+        &RETRIES_DENIED,
+        &MIRRORED,
     ];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
@@ -203,7 +231,7 @@ impl Observed for UpstreamMetrics {
         let [endpoints, in_flight, ejections, panicking, circuit_open, refused, rest @ ..] = rest else {
             return;
         };
-        let [health_checks, resolutions, resolved] = rest else { return };
+        let [health_checks, resolutions, resolved, denied, mirrored] = rest else { return };
         let name = &*self.name;
         if let Some(codes) = self.codes.get() {
             requests.extend(codes.seen().map(|(code, count)| REQUESTS.counter(&[name, code], count)));
@@ -216,6 +244,8 @@ impl Observed for UpstreamMetrics {
         }
         self.retries.samples(&RETRIES, Some(name), retries);
         self.health_checks.samples(&HEALTH_CHECKS, Some(name), health_checks);
+        denied.push(RETRIES_DENIED.counter(&[name], self.retries_denied.load(Ordering::Relaxed)));
+        self.mirrored.samples(&MIRRORED, Some(name), mirrored);
         let now = self.now.lock();
         for (endpoint, up) in &now.endpoints {
             endpoints.push(ENDPOINT_UP.gauge(&[name, endpoint], i64::from(*up)));

@@ -10,6 +10,7 @@ pub mod frames;
 pub mod gateway;
 pub mod grpc;
 pub mod http2;
+pub mod http2_origin;
 pub mod load;
 pub mod metrics;
 pub mod origin;

@@ -1,0 +1,350 @@
+//! Exchanges with upstreams of HTTP/2: both directions at once, neither waiting for the other.
+//!
+//! The engine does not look at the answer while the upstream takes its time with a piece of the
+//! request: a call that gives back what it gets would stand still for good as soon as the windows between
+//! are full. Here that cannot happen, and every deadline is known. What is decided is decided by the
+//! functions the engine's hooks call, in the same order. `auto` upstreams are left to the engine, which
+//! goes on in HTTP/1 where the endpoint speaks that.
+
+use super::context::Exchange;
+use super::{answer, forwarding, mirror, protocol, retry, upstream};
+use crate::config::UpstreamProtocol;
+use crate::snapshot::Rejection;
+use bytes::Bytes;
+use h2::SendStream;
+use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::proxy::Session;
+use pingora::upstreams::peer::{HttpPeer, Peer};
+use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
+use pingora_core::connectors::ConnectorOptions;
+use pingora_core::connectors::http::v2::Connector;
+use pingora_core::protocols::http::HttpTask;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::protocols::http::v2::client::Http2Session;
+use std::cell::OnceCell;
+use std::future::{poll_fn, ready};
+use std::sync::Arc;
+
+/// Pieces of an answer that are written at once if they are there at once.
+const PIECES: usize = 4;
+
+thread_local! {
+    /// Those of one worker, with as much room for idle connections as the engine has.
+    static CONNECTOR: OnceCell<Arc<Connector>> = const { OnceCell::new() };
+}
+
+/// Forwards a request to an upstream of HTTP/2. `Ok(false)`: it goes to another one, and nothing was
+/// done.
+///
+/// # Errors
+/// What the exchange ended with.
+pub async fn forward(session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    if !applies(session, exchange) {
+        return Ok(false);
+    }
+    let room = exchange.snapshot.upstream_keepalive();
+    let new = || Arc::new(Connector::new(Some(ConnectorOptions::new(room))));
+    let connector = CONNECTOR.with(|connector| Arc::clone(connector.get_or_init(new)));
+    loop {
+        match attempt(&connector, session, exchange).await {
+            Err(error) if error.retry() => {}
+            ended => return ended.map(|()| true),
+        }
+    }
+}
+
+fn applies(session: &Session, exchange: &mut Exchange) -> bool {
+    let pool = upstream::pool(session, exchange);
+    pool.is_some_and(|pool| matches!(pool.config().protocol, UpstreamProtocol::Http2 | UpstreamProtocol::H2c))
+}
+
+async fn attempt(connector: &Connector, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    let peer = upstream::peer(session, exchange)?;
+    let (mut stream, reused) = match connect(connector, &peer).await {
+        Ok(connected) => connected,
+        Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
+    };
+    upstream::connected(reused, stream.fd(), exchange);
+    let ended = run(session, &mut stream, &peer, exchange).await;
+    exchange.attempt.lift_deadline();
+    match ended {
+        Ok(()) => {
+            connector.release_http_session(stream, &*peer, peer.idle_timeout());
+            Ok(())
+        }
+        Err(error) => {
+            // The stream ends with its handle. The connection is as good as before if it was the client
+            // that gave up.
+            if *error.esource() == ErrorSource::Downstream {
+                connector.release_http_session(stream, &*peer, peer.idle_timeout());
+            }
+            Err(retry::exchange_failed(error, session, exchange, reused))
+        }
+    }
+}
+
+async fn connect(connector: &Connector, peer: &HttpPeer) -> Result<(Http2Session, bool)> {
+    if let Some(stream) = connector.reused_http_session(peer).await? {
+        return Ok((stream, true));
+    }
+    match connector.new_http_session::<HttpPeer, ()>(peer).await? {
+        HttpSession::H2(stream) => Ok((stream, false)),
+        _ => Error::e_explain(ErrorType::InvalidH2, "the endpoint has not chosen HTTP/2"),
+    }
+}
+
+async fn run(
+    session: &mut Session,
+    stream: &mut Http2Session,
+    peer: &HttpPeer,
+    exchange: &mut Exchange,
+) -> Result<()> {
+    let mut request = Request::begin(session, stream, peer, exchange).await?;
+    let mut ended = false;
+    while !ended {
+        tokio::select! {
+            task = next_task(stream) => {
+                let tasks = filtered(task.map_err(Error::into_up)?, stream, session, exchange).await?;
+                upstream::paused(exchange);
+                ended = session.write_response_tasks(tasks).await.map_err(Error::into_down)?;
+                upstream::resumed(exchange);
+            }
+            piece = session.downstream_session.read_body_or_idle(request.is_read), if request.takes() => {
+                request.took(piece.map_err(Error::into_down)?, session, exchange)?;
+            }
+            sent = request.send(), if !request.takes() => {
+                // The answer may be there all the same, and say why.
+                match sent {
+                    Ok(()) => upstream::taken(request.is_read, exchange),
+                    Err(error) => request.broken(error),
+                }
+            }
+        }
+    }
+    if !request.is_read && session.downstream_session.as_http1().is_some() {
+        let limit = exchange.snapshot.limits.body_idle_timeout;
+        answer::finish_rest(&mut session.downstream_session, limit).await;
+    }
+    Ok(())
+}
+
+/// The request on its way.
+struct Request {
+    stream: SendStream<Bytes>,
+    /// What the upstream has not taken yet.
+    unsent: Option<Bytes>,
+    /// All of it was read.
+    is_read: bool,
+    /// The upstream takes no more of it.
+    is_broken: bool,
+}
+
+impl Request {
+    async fn begin(
+        session: &mut Session,
+        stream: &mut Http2Session,
+        peer: &HttpPeer,
+        exchange: &mut Exchange,
+    ) -> Result<Request> {
+        let empty = session.as_mut().is_body_empty();
+        let mut head = session.req_header().clone();
+        adopt(&mut head)?;
+        forwarding::set(&mut head, exchange)?;
+        protocol::sending(session, &mut head, exchange).await?;
+        // Nobody reads this connection ahead.
+        exchange.attempt.read_ahead = false;
+        mirror::head_sent(session, &head, exchange);
+        address(&mut head, peer.is_tls(), exchange)?;
+        stream.write_request_header(Box::new(head), empty).map_err(Error::into_up)?;
+        let Some(stream) = stream.take_request_body_writer() else {
+            return Error::e_explain(ErrorType::InternalError, "a stream without a body");
+        };
+        session.as_mut().enable_retry_buffering();
+        let is_read = empty || session.as_mut().is_body_done();
+        let mut request = Request { stream, unsent: None, is_read, is_broken: false };
+        // What an earlier attempt has read goes up once more.
+        if let Some(kept) = session.as_mut().get_retry_buffer() {
+            request.queue(kept, exchange)?;
+        }
+        Ok(request)
+    }
+
+    /// Whether the next piece can be read from the client; at its end, whether it goes away.
+    fn takes(&self) -> bool {
+        self.unsent.is_none()
+    }
+
+    fn took(&mut self, piece: Option<Bytes>, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+        if self.is_read {
+            // The next request, kept for later.
+            return Ok(());
+        }
+        self.is_read = piece.is_none() || session.is_body_done();
+        let piece = piece.unwrap_or_default();
+        if piece.is_empty() && !self.is_read {
+            return Ok(());
+        }
+        self.queue(piece, exchange)
+    }
+
+    fn queue(&mut self, piece: Bytes, exchange: &mut Exchange) -> Result<()> {
+        upstream::sending(piece.len(), self.is_read, exchange)?;
+        mirror::body_sent(Some(&piece), self.is_read, exchange);
+        if !self.is_broken {
+            self.unsent = Some(piece);
+            upstream::offered(exchange);
+        }
+        Ok(())
+    }
+
+    /// Sends what there is, as the upstream takes it. May be given up and begun again.
+    async fn send(&mut self) -> Result<()> {
+        while let Some(piece) = &mut self.unsent {
+            let mut part = Bytes::new();
+            if !piece.is_empty() {
+                self.stream.reserve_capacity(piece.len());
+                let Some(room) = poll_fn(|cx| self.stream.poll_capacity(cx)).await else {
+                    return Error::e_explain(ErrorType::WriteError, "the stream has ended");
+                };
+                let room = room.or_err(ErrorType::WriteError, "waiting for the upstream to take more")?;
+                part = piece.split_to(room.min(piece.len()));
+            }
+            let last = piece.is_empty();
+            let end = last && self.is_read;
+            if last {
+                self.unsent = None;
+            }
+            if !part.is_empty() || end {
+                self.stream.send_data(part, end).or_err(ErrorType::WriteError, "sending to the upstream")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn broken(&mut self, error: Box<Error>) {
+        log::debug!("the upstream takes no more of a request: {error}");
+        self.is_broken = true;
+        self.unsent = None;
+    }
+}
+
+/// What comes next of the answer. May be given up and begun again.
+async fn next_task(stream: &mut Http2Session) -> Result<HttpTask> {
+    if stream.response_header().is_none() {
+        stream.read_response_header().await?;
+        let end = stream.check_response_end_or_error()?;
+        let Some(head) = stream.response_header().cloned() else {
+            return Error::e_explain(ErrorType::InternalError, "a head that is not there");
+        };
+        return Ok(HttpTask::Header(Box::new(head), end));
+    }
+    loop {
+        let Some(piece) = stream.read_response_body().await? else {
+            return Ok(match stream.read_trailers().await? {
+                Some(trailers) => HttpTask::Trailer(Some(Box::new(trailers))),
+                None => HttpTask::Done,
+            });
+        };
+        let end = stream.check_response_end_or_error()?;
+        if end || !piece.is_empty() {
+            return Ok(HttpTask::Body(Some(piece), end));
+        }
+    }
+}
+
+/// A piece of the answer and those that are there already, as the client gets them.
+async fn filtered(
+    mut task: HttpTask,
+    stream: &mut Http2Session,
+    session: &mut Session,
+    exchange: &mut Exchange,
+) -> Result<Vec<HttpTask>> {
+    let mut tasks = Vec::with_capacity(PIECES);
+    loop {
+        filter(&mut task, session, exchange)?;
+        let last = task.is_end() || tasks.len() + 1 == PIECES;
+        tasks.push(task);
+        if last {
+            return Ok(tasks);
+        }
+        task = tokio::select! {
+            biased;
+            next = next_task(stream) => next.unwrap_or_else(|error| HttpTask::Failed(error.into_up())),
+            () = ready(()) => return Ok(tasks),
+        };
+    }
+}
+
+fn filter(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    match task {
+        HttpTask::Header(head, end) => {
+            if *end && has_length(head) && may_have_body(head, &session.req_header().method) {
+                // RFC 9113 section 8.1.1; the library only counts what comes in frames.
+                return upstream::refuse(exchange, Rejection::UpstreamInvalid);
+            }
+            retry::answered(session, head, exchange)?;
+            frame(head, *end, &session.req_header().method)?;
+            upstream::answered(session, head, exchange)
+        }
+        HttpTask::Body(_, end) => {
+            upstream::body_arrived(*end, exchange);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn may_have_body(head: &ResponseHeader, method: &Method) -> bool {
+    !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) && *method != Method::HEAD
+}
+
+fn has_length(head: &ResponseHeader) -> bool {
+    let length = head.headers.get(header::CONTENT_LENGTH);
+    length.is_some_and(|length| length.as_bytes().iter().any(|digit| *digit != b'0'))
+}
+
+/// HTTP/1 must be told where the body ends: in chunks, where its length is not known.
+fn frame(head: &mut ResponseHeader, end: bool, method: &Method) -> Result<()> {
+    if !may_have_body(head, method) || head.headers.contains_key(header::CONTENT_LENGTH) {
+        return Ok(());
+    }
+    head.set_version(Version::HTTP_11);
+    if end {
+        return head.insert_header(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    head.insert_header(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"))
+}
+
+/// Makes the client's head one of HTTP/2; Host stays until what is said of it is said.
+fn adopt(head: &mut RequestHeader) -> Result<()> {
+    // The one thing TE may say in HTTP/2; in HTTP/1 it is about the client's connection.
+    let te = head.headers.get(header::TE).filter(|te| head.version == Version::HTTP_2 && *te == "trailers");
+    let te = te.cloned();
+    forwarding::strip_hop_by_hop(head);
+    if let Some(te) = te {
+        head.insert_header(header::TE, te)?;
+    }
+    if let Some(authority) = head.uri.authority()
+        && !head.headers.contains_key(header::HOST)
+    {
+        let host = HeaderValue::from_str(authority.as_str());
+        head.insert_header(header::HOST, host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?)?;
+    }
+    head.set_version(Version::HTTP_2);
+    Ok(())
+}
+
+/// Host becomes `:authority` (RFC 9113 section 8.3.1).
+fn address(head: &mut RequestHeader, tls: bool, exchange: &mut Exchange) -> Result<()> {
+    let Some(host) = head.remove_header(&header::HOST) else {
+        return upstream::refuse(exchange, Rejection::Host);
+    };
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let uri = Uri::builder().scheme(if tls { "https" } else { "http" }).authority(host.as_bytes());
+    match uri.path_and_query(target).build() {
+        Ok(uri) => head.set_uri(uri),
+        Err(_) => return upstream::refuse(exchange, Rejection::Target),
+    }
+    Ok(())
+}
