@@ -33,6 +33,8 @@ fn above_the_limit_requests_are_refused_at_once_and_the_circuit_shows_open() {
     let (origin, gate) = holding();
     let gateway = Gateway::with_origin(YAML, &origin);
     assert_eq!(gateway.get("a", "/").text(), "soon");
+    // Its answer may be here before its place is free.
+    until("a free place", || gauge(&gateway, "requests_in_flight", "app") == 0.0);
     let mut held = [hold(&gateway), hold(&gateway)];
     origin.wait_requests(3);
     let refused = gateway.connect().get("a", "/", "Accept: application/json\r\n");
