@@ -171,7 +171,8 @@ class Run:
             for connections in counts:
                 for server in started[turn:] + started[:turn]:
                     result = measure_once(server, workload, connections, self.options)
-                    self.results.append({"workload": workload.name, "title": workload.title, "round": number + 1, **result})
+                    cell = {"workload": workload.name, "title": workload.title, "round": number + 1}
+                    self.results.append(cell | result)
                     left -= 1
                     progress(f"{workload.name} round {number + 1}/{self.options.rounds}, {connections} connections, "
                              f"{server.name}: {result['requests_per_second']:.0f} req/s, "

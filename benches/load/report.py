@@ -110,8 +110,8 @@ def write(summary: list[dict], run, options) -> pathlib.Path:
     """Writes medians, every round and the circumstances, and a plot per workload; returns the path of the JSON."""
     options.output.mkdir(parents=True, exist_ok=True)
     now = datetime.datetime.now(datetime.timezone.utc)
-    families = list(dict.fromkeys(workload.name for workload in options.workloads))
-    name = f"{now:%Y%m%dT%H%M%SZ}-{families[0] if len(families) == 1 else f'{families[0]}-and-{len(families) - 1}-more'}"
+    others = len(options.workloads) - 1
+    name = f"{now:%Y%m%dT%H%M%SZ}-{options.workloads[0].name}" + (f"-and-{others}-more" if others else "")
     file = options.output / f"{name}.json"
     file.write_text(json.dumps({
         "time": now.isoformat(timespec="seconds"),

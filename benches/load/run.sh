@@ -2,7 +2,7 @@
 # Portcullis beside other gateways, in one interleaved run on loopback.
 #
 #   ./benches/load/run.sh [workload…] [--connections 64,256,512] [--seconds N] [--rounds N] [--workers N]
-#                         [--peers nginx,nginx-current,nginx-map,haproxy,envoy,caddy,traefik,pingap]
+#                         [--peers nginx,nginx-current,nginx-map,haproxy,envoy,caddy,traefik,pingap,…]
 #                         [--minutes N] [--rate N] [--binary PATH --floor PATH] [--output FOLDER]
 #
 # `--help` lists the workloads. Needs nginx, wrk, h2load, openssl and python3, and installs those that are missing
@@ -12,6 +12,8 @@
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 root=$(readlink -f "$here/../..")
+# Where Debian puts daemons, which is not in everybody's PATH.
+export PATH="$PATH:/usr/sbin"
 
 # The value of an option, as --name VALUE or --name=VALUE.
 value_of() {

@@ -22,7 +22,7 @@ from servers.base import Unsupported
 from servers.portcullis import codes_in
 from workloads import pages, plain
 
-OPTIONS = argparse.Namespace(workers=2, connections=[64], binary="true", floor="floor", seconds=None, minutes=10)
+OPTIONS = argparse.Namespace(workers=2, connections=[64], binary="portcullis", floor="floor", seconds=None, minutes=10)
 
 
 def row(server: str, cpu: float, **other) -> dict:

@@ -3,9 +3,9 @@
 from servers.haproxy import HaProxy
 from servers.nginx import Nginx, NginxCurrent, NginxMap
 from servers.others import Caddy, Envoy, Pingap, Traefik
-from servers.portcullis import Floor, Portcullis
+from servers.portcullis import Floor, Portcullis, PortcullisEngine
 
 # `nginx-again` shows how far two runs of one program lie apart on this machine.
-BY_NAME = {"portcullis": Portcullis, "floor": Floor, "nginx": Nginx, "nginx-current": NginxCurrent,
-           "nginx-map": NginxMap, "nginx-again": Nginx, "haproxy": HaProxy, "envoy": Envoy, "caddy": Caddy,
-           "traefik": Traefik, "pingap": Pingap}
+BY_NAME = {"portcullis": Portcullis, "portcullis-engine": PortcullisEngine, "floor": Floor,
+           "nginx": Nginx, "nginx-current": NginxCurrent, "nginx-map": NginxMap, "nginx-again": Nginx,
+           "haproxy": HaProxy, "envoy": Envoy, "caddy": Caddy, "traefik": Traefik, "pingap": Pingap}

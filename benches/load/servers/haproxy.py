@@ -37,7 +37,7 @@ class HaProxy(Server):
         tls = f" ssl crt {self.folder}/both.pem alpn {alpn}" if scenario.tls else ""
         rules = []
         if scenario.log != "off":
-            rules += [LOG, "http-request capture req.hdr(Referer) len 128", "http-request capture req.hdr(User-Agent) len 128"]
+            rules += [LOG] + [f"http-request capture req.hdr({name}) len 128" for name in ("Referer", "User-Agent")]
         if scenario.log == "excluded":
             rules.append("http-request set-log-level silent if { src 127.0.0.0/8 }")
         if scenario.prefixes:
@@ -50,7 +50,8 @@ class HaProxy(Server):
             rules.append(f"http-request return status {status} content-type text/html file {self.folder}/page.html")
         else:
             if scenario.answer.most_at_once:
-                rules.append(f"http-request deny deny_status 503 if {{ be_conn(origin) ge {scenario.answer.most_at_once} }}")
+                most = scenario.answer.most_at_once
+                rules.append(f"http-request deny deny_status 503 if {{ be_conn(origin) ge {most} }}")
             rules += ["option forwardfor", "http-request set-header X-Forwarded-Proto %[ssl_fc,iif(https,http)]",
                       "http-request set-header X-Forwarded-Host %[req.hdr(host)]", "default_backend origin"]
         backend = f"backend origin\n    http-reuse always\n    server origin 127.0.0.1:{self.origin_port}"

@@ -62,7 +62,9 @@ class Caddy(Other):
                   "automatic_https": {"disable": True}, "protocols": ["h1", "h2"] if self.scenario.http2 else ["h1"]}
         apps = {"http": {"servers": {"load": server}}}
         if self.scenario.tls:
-            server["tls_connection_policies"] = [{"protocol_min": "tls1.3", "default_sni": "load.test", "fallback_sni": "load.test"}]
+            # Clients that ask for an address or for nothing get the certificate too.
+            policy = {"protocol_min": "tls1.3", "default_sni": "load.test", "fallback_sni": "load.test"}
+            server["tls_connection_policies"] = [policy]
             files = {"certificate": str(self.folder / "cert.pem"), "key": str(self.folder / "key.pem")}
             apps["tls"] = {"certificates": {"load_files": [files]}}
         written = {"admin": {"disabled": True}, "logging": {"logs": {"default": {"level": "ERROR"}}}, "apps": apps}
@@ -81,7 +83,8 @@ class Envoy(Other):
     def configure(self) -> list[str]:
         answer = self.refuse()
         if isinstance(answer, Forward):
-            route = {"route": {"cluster": "origin", "timeout": "60s", "upgrade_configs": [{"upgrade_type": "websocket"}]}}
+            upgrades = [{"upgrade_type": "websocket"}]
+            route = {"route": {"cluster": "origin", "timeout": "60s", "upgrade_configs": upgrades}}
         else:
             status = 404 if isinstance(answer, Page) else 200
             page = self.write("page.html", answer.body)
@@ -90,7 +93,8 @@ class Envoy(Other):
         hosts.append({"name": "any", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, **route}]})
         manager = {
             "@type": TYPE + "filters.network.http_connection_manager.v3.HttpConnectionManager", "stat_prefix": "load",
-            "codec_type": "AUTO", "use_remote_address": True, "delayed_close_timeout": "0s", "http_filters": self.filters(),
+            "codec_type": "AUTO", "use_remote_address": True, "delayed_close_timeout": "0s",
+            "http_filters": self.filters(),
             "route_config": {"name": "load", "virtual_hosts": hosts, "max_direct_response_body_size_bytes": 65536},
         }
         chain = {"filters": [{"name": "http", "typed_config": manager}]}
@@ -105,10 +109,12 @@ class Envoy(Other):
         filters = [{"name": "router", "typed_config": {"@type": TYPE + "filters.http.router.v3.Router"}}]
         if self.scenario.prefixes:
             parts = [prefix.split("/") for prefix in self.scenario.denied()]
-            denied = [{"direct_remote_ip": {"address_prefix": base, "prefix_len": int(length)}} for base, length in parts]
+            denied = [{"direct_remote_ip": {"address_prefix": base, "prefix_len": int(length)}}
+                      for base, length in parts]
             policy = {"permissions": [{"any": True}], "principals": denied}
+            rules = {"action": "DENY", "policies": {"denied": policy}}
             filters.insert(0, {"name": "rbac", "typed_config": {
-                "@type": TYPE + "filters.http.rbac.v3.RBAC", "rules": {"action": "DENY", "policies": {"denied": policy}}}})
+                "@type": TYPE + "filters.http.rbac.v3.RBAC", "rules": rules}})
         return filters
 
     def tls(self) -> dict:
@@ -177,7 +183,7 @@ class Pingap(Other):
         self.refuse(page="the harness does not configure its plugins")
         tls = ""
         if self.scenario.tls:
-            tls = 'global_certificates = true\nenabled_h2 = true\n' if self.scenario.http2 else 'global_certificates = true\n'
+            tls = "global_certificates = true\n" + ("enabled_h2 = true\n" if self.scenario.http2 else "")
         certificate = (f'[certificates.load]\ndomains = "load.test,*.example.test"\nis_default = true\n'
                        f'tls_cert = "{self.folder}/cert.pem"\ntls_key = "{self.folder}/key.pem"\n') if tls else ""
         written = (f'[basic]\nname = "load"\n{certificate}'

@@ -112,7 +112,8 @@ def ask(server, host: str, path: str, client: str = "127.0.0.1", upload: int = 0
     """One request from a chosen loopback address, certificate unchecked: it is our own."""
     where = {"timeout": timeout, "source_address": (client, 0)}
     if server.scenario.tls:
-        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=processes.unchecked_context(), **where)
+        where["context"] = processes.unchecked_context()
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, **where)
     else:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, **where)
     with contextlib.closing(connection):
