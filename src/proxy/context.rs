@@ -78,6 +78,8 @@ pub struct Attempts {
     pub count: u32,
     /// When the last one began.
     pub started: Option<Instant>,
+    /// When the last piece of the request body was on its way, if there was one.
+    pub sent: Option<Instant>,
     /// From the start of the last attempt to its response head, or to its end.
     pub took: Option<Duration>,
     /// The last attempt's response head has arrived.
@@ -176,6 +178,7 @@ impl Attempts {
         self.endpoint = Some(endpoint);
         self.count += 1;
         self.started = Some(Instant::now());
+        self.sent = None;
         self.answered = false;
         self.read_ahead = false;
         self.late = None;
@@ -225,6 +228,8 @@ impl Attempts {
             let took = started.elapsed();
             self.took = Some(took);
             pool.metrics().observe(status, took.as_secs_f64());
+            // An upload takes as long as the client takes.
+            let took = self.sent.map_or(took, |sent| sent.elapsed());
             match status {
                 // How long it would have taken is not known.
                 499 => {}

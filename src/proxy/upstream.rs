@@ -18,7 +18,7 @@ use pingora::{Error, ErrorType, Result};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The peer for the next attempt.
 ///
@@ -130,6 +130,9 @@ pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
         return Ok(());
     };
     let attempt = &mut exchange.attempt;
+    if end && exchange.body_bytes > 0 {
+        attempt.sent = Some(Instant::now());
+    }
     match (&attempt.watch, attempt.fd) {
         (Some(watch), _) if end && !attempt.answered => watch.wait(response),
         (Some(watch), _) => watch.moved(),

@@ -112,7 +112,13 @@ fn requests_go_where_fewest_are_in_flight_for_the_weight() {
             guards[next].push(room.endpoints[next].state.enter());
         }
         for (guards, weight) in guards.iter().zip(&weights) {
-            assert_eq!(guards.len(), *weight as usize * 50);
+            let fair = *weight as usize * 50;
+            // Of a hundred, some are compared for each request.
+            let off = if weights.len() > 16 { 5 } else { 0 };
+            assert!(guards.len().abs_diff(fair) <= off, "{} instead of {fair}", guards.len());
+        }
+        if weights.len() > 16 {
+            continue;
         }
         // Two are done with all they had: everything goes to them.
         guards[0].clear();

@@ -44,6 +44,10 @@ enum Policy {
     Hash(Slots, Balancer),
 }
 
+/// Most endpoints that are compared for one request, from anywhere on: the least loaded of so many is hardly
+/// more loaded than that of all, and a choice among hundreds costs no more than one among these.
+const COMPARED: usize = 16;
+
 /// A newcomer gets at least this part of its share, in 1,024ths.
 const LEAST_START: u64 = 102;
 
@@ -179,7 +183,7 @@ impl Tier {
         let (mut best, (mut requests, mut weight)) = (first, self.load(first, None));
         let count = self.endpoints.len();
         let start = below(count);
-        for member in (start..count).chain(0..start) {
+        for member in (start..count).chain(0..start).take(COMPARED) {
             if requests == 0 {
                 break;
             }
@@ -195,16 +199,10 @@ impl Tier {
     /// Of two the one that will answer sooner: latency × (requests in flight for its weight + 1).
     fn cheaper(&self, first: usize, other: usize) -> usize {
         let now = Moment::now();
-        let (first_cost, first_weight) = self.cost(first, now);
-        let (other_cost, other_weight) = self.cost(other, now);
-        match first_cost.saturating_mul(other_weight) <= other_cost.saturating_mul(first_weight) {
-            true => first,
-            false => other,
-        }
+        if self.cost(first, now) <= self.cost(other, now) { first } else { other }
     }
 
-    /// A cost, and what to divide it by.
-    fn cost(&self, member: usize, now: Moment) -> (u128, u128) {
+    fn cost(&self, member: usize, now: Moment) -> f64 {
         let (requests, weight) = self.load(member, Some(now));
         let latency = self.endpoints.get(member).and_then(|endpoint| endpoint.state.latency().micros(now));
         let latency = match latency {
@@ -213,8 +211,7 @@ impl Tier {
             None if requests == 0 => 0,
             None => u32::MAX,
         };
-        let requests = u128::from(requests) * u128::from(WHOLE) + u128::from(weight);
-        (u128::from(latency) * requests, u128::from(weight))
+        f64::from(latency) * ((requests * WHOLE) as f64 / weight as f64 + 1.0)
     }
 }
 

@@ -184,3 +184,30 @@ fn an_endpoint_that_is_added_starts_slowly() {
     let [old, other, new] = counts(&origins);
     assert!(new < 40 && old > 150 && other > 150, "{old}, {other}, {new}");
 }
+
+#[test]
+fn an_endpoint_that_fails_fast_does_not_attract_requests() {
+    let origins = [Origin::fixed("a"), Origin::script(|_| Reply::status(503, "", "")), Origin::fixed("c")];
+    let gateway = start(&upstream("balance: p2c"), &origins);
+    let mut connection = gateway.connect();
+    let failed = (0..200).filter(|_| connection.get("a", "/", "").status != 200).count();
+    assert!((1..=4).contains(&failed), "{failed} of 200 went to the one that fails");
+}
+
+#[test]
+fn a_slow_upload_is_not_the_latency_of_the_endpoint() {
+    let origin = Origin::fixed("a");
+    let yaml =
+        "routes: [{ upstream: app }]\nupstreams: { app: { endpoints: [\"{ORIGIN}\"], balance: p2c } }\n";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    let latency =
+        || gateway.admin("/v1/upstreams").json()["upstreams"][0]["endpoints"][0]["latency_ms"].clone();
+    assert!(latency().is_null(), "{}", latency());
+    let mut connection = gateway.connect();
+    connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na");
+    assert!(connection.is_quiet_for(Duration::from_secs(3)));
+    connection.send("b");
+    assert_eq!(connection.response().status, 200);
+    let latency = latency().as_f64().expect("a latency");
+    assert!(latency > 0.0 && latency < 3_000.0, "{latency} ms");
+}
