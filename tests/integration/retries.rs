@@ -56,7 +56,8 @@ fn a_retry_after_a_dead_connection_takes_no_other_kept_one() {
     let gateway = Gateway::with_origin(&with("retry: { attempts: 2 }"), &origin);
     let mut clients = [gateway.connect(), gateway.connect(), gateway.connect()];
     for client in &mut clients {
-        client.send("GET /hold HTTP/1.1\r\nHost: a\r\n\r\n");
+        // With a body, as the request below: others have kept connections of their own.
+        client.send("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     }
     origin.wait_requests(3);
     gate.open();
