@@ -3,7 +3,7 @@
 
 use super::problem::ProblemDocument;
 use super::{AdminState, rfc3339, unix_seconds};
-use crate::config::BalanceConfig;
+use crate::config::{BalanceConfig, EndpointAddress};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
@@ -14,7 +14,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Serialize;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 /// The body of `/v1/upstreams`.
@@ -60,7 +60,7 @@ struct NameView {
 /// One endpoint; also the answer to a change of it.
 #[derive(Debug, Serialize)]
 pub struct EndpointView {
-    address: SocketAddr,
+    address: EndpointAddress,
     weight: u32,
     backup: bool,
     /// Whether it should get requests.
@@ -171,7 +171,7 @@ impl From<&Endpoint> for EndpointView {
         let (now, state) = (Moment::now(), &endpoint.state);
         let until = SystemTime::now() + state.ejected_until().since(now);
         EndpointView {
-            address: endpoint.address,
+            address: endpoint.address.clone(),
             weight: endpoint.weight,
             backup: endpoint.backup,
             up: state.available(now),

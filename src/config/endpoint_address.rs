@@ -1,8 +1,8 @@
-//! Where an endpoint is: an address, or a name that stands for some.
+//! Where an endpoint is: an address, a Unix socket, or a name that stands for addresses.
 
-use super::address;
 use super::error::{ValueError, quoted};
 use super::text;
+use super::{address, route};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,11 +10,19 @@ use std::net::SocketAddr;
 /// Longest name, without a dot at its end (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 253;
 
-/// An address and a port, `127.0.0.1:9000`, or a name and a port, `app.internal:9000`.
+/// What a Unix socket begins with.
+const UNIX: &str = "unix:";
+/// Longest path of one (`sun_path`, with its end).
+const MAX_PATH: usize = 107;
+
+/// An address and a port, `127.0.0.1:9000`, a name and a port, `app.internal:9000`, or a Unix socket,
+/// `unix:/run/app.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndpointAddress {
     /// An address.
     Socket(SocketAddr),
+    /// A Unix socket, by its absolute path.
+    Unix(String),
     /// A name that is resolved while running.
     Name {
         /// In lower case; a dot at its end says that it is complete.
@@ -25,15 +33,23 @@ pub enum EndpointAddress {
 }
 
 impl EndpointAddress {
-    /// The address; `None` for a name.
+    /// The address; `None` for names and Unix sockets.
     pub fn socket(&self) -> Option<SocketAddr> {
         match self {
             EndpointAddress::Socket(address) => Some(*address),
-            EndpointAddress::Name { .. } => None,
+            EndpointAddress::Name { .. } | EndpointAddress::Unix(_) => None,
         }
     }
 
+    /// Whether it stands for itself, as all but names do.
+    pub fn is_fixed(&self) -> bool {
+        !matches!(self, EndpointAddress::Name { .. })
+    }
+
     pub(super) fn parse(text: &str) -> Result<Self, ValueError> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return check_path(path).map(|()| EndpointAddress::Unix(path.to_owned()));
+        }
         let refused = match address::parse(text) {
             Ok(address) => return Ok(EndpointAddress::Socket(address)),
             Err(refused) => refused,
@@ -60,6 +76,19 @@ impl EndpointAddress {
     }
 }
 
+fn check_path(path: &str) -> Result<(), ValueError> {
+    let (what, hint) = if !path.starts_with('/') {
+        ("names no socket", "write its absolute path, such as unix:/run/app.sock")
+    } else if path.len() > MAX_PATH {
+        ("is too long", "paths of sockets have at most 107 bytes")
+    } else if !path.chars().all(route::is_label_char) {
+        ("cannot be a name in metrics", "printable ASCII characters only")
+    } else {
+        return Ok(());
+    };
+    Err(ValueError::new(format!("{} {what}", quoted(&format!("{UNIX}{path}")))).with_hint(hint))
+}
+
 /// The last label has a letter: `10.0.0:80` is a mistake, and no name.
 fn looks_like_a_name(host: &str) -> bool {
     let last = host.strip_suffix('.').unwrap_or(host).rsplit('.').next().unwrap_or("");
@@ -81,8 +110,15 @@ impl fmt::Display for EndpointAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndpointAddress::Socket(address) => address.fmt(f),
+            EndpointAddress::Unix(path) => write!(f, "{UNIX}{path}"),
             EndpointAddress::Name { host, port } => write!(f, "{host}:{port}"),
         }
+    }
+}
+
+impl From<SocketAddr> for EndpointAddress {
+    fn from(address: SocketAddr) -> Self {
+        EndpointAddress::Socket(address)
     }
 }
 
@@ -116,6 +152,17 @@ mod tests {
             let address = EndpointAddress::parse(text).unwrap();
             assert!(matches!(address, EndpointAddress::Name { .. }));
             assert_eq!(address.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn sockets_are_read_by_their_absolute_path() {
+        let socket = EndpointAddress::parse("unix:/run/app.sock").unwrap();
+        assert_eq!(socket, EndpointAddress::Unix("/run/app.sock".to_owned()));
+        assert_eq!(socket.to_string(), "unix:/run/app.sock");
+        let long = format!("unix:/{}", "x".repeat(107));
+        for wrong in ["unix:", "unix:app.sock", "unix:/a\u{e9}", "unix:/a\nb", &long] {
+            assert!(EndpointAddress::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -9,13 +9,14 @@ use pingora_core::connectors::L4Connect;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::l4::stream::Stream;
 use pingora_core::upstreams::peer::HttpPeer;
-use pingora_core::{Error, ErrorType, OrErr, Result};
+use pingora_core::{Error, ErrorType, Result};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// How a header begins (haproxy.org, "The PROXY protocol", section 2.2).
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -53,24 +54,34 @@ struct Announcing {
 impl L4Connect for Announcing {
     /// The engine bounds the time of this as a part of connecting.
     async fn connect(&self, address: &EngineAddr) -> Result<Stream> {
-        let EngineAddr::Inet(address) = address else {
-            return Error::e_explain(ErrorType::ConnectError, "not an internet address");
+        let announced = match address {
+            EngineAddr::Inet(address) => announced(TcpStream::connect(address), &self.header).await,
+            EngineAddr::Unix(path) => {
+                let path = path.as_pathname().unwrap_or(Path::new(""));
+                announced(UnixStream::connect(path), &self.header).await
+            }
         };
-        let mut stream = TcpStream::connect(address).await.map_err(|error| {
+        announced.map_err(|error| {
             let kind = match error.kind() {
-                io::ErrorKind::ConnectionRefused => ErrorType::ConnectRefused,
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ErrorType::ConnectRefused,
                 io::ErrorKind::TimedOut => ErrorType::ConnectTimedout,
                 io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
                     ErrorType::ConnectNoRoute
                 }
                 _ => ErrorType::ConnectError,
             };
-            Error::because(kind, format!("connecting to {address}"), error)
-        })?;
-        let sent = stream.write_all(&self.header).await;
-        sent.or_err_with(ErrorType::ConnectError, || format!("announcing the client to {address}"))?;
-        Ok(Stream::from(stream))
+            Error::because(kind, format!("announcing the client to {address}"), error)
+        })
     }
+}
+
+async fn announced<S>(connecting: impl Future<Output = io::Result<S>>, header: &[u8]) -> io::Result<Stream>
+where
+    S: AsyncWriteExt + Unpin + Into<Stream>,
+{
+    let mut stream = connecting.await?;
+    stream.write_all(header).await?;
+    Ok(stream.into())
 }
 
 /// Both addresses must be of one family: where they are not, IPv4 goes as mapped IPv6.

@@ -7,16 +7,15 @@ use super::moment::Moment;
 use super::state::{EndpointState, EndpointStates, Health};
 use super::sticky::Tie;
 use super::transport::Transport;
-use crate::config::EndpointConfig;
+use crate::config::{EndpointAddress, EndpointConfig};
 use pingora_core::upstreams::peer::HttpPeer;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// One address of an upstream, ready to be connected to.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it listens; never a name.
+    pub address: EndpointAddress,
     /// Share of the traffic relative to the others.
     pub weight: u32,
     /// Gets requests only when no other is available.
@@ -37,22 +36,23 @@ impl Endpoint {
     /// is new.
     pub fn new(
         config: &EndpointConfig,
-        address: SocketAddr,
+        address: impl Into<EndpointAddress>,
         transport: &Transport,
         keep: bool,
         states: &EndpointStates,
         health: Health,
         since: Moment,
     ) -> Endpoint {
+        let address = address.into();
         let label = address.to_string().into();
         Endpoint {
+            template: super::peer::template(&address, transport, keep),
             address,
             weight: config.weight,
             backup: config.backup,
             state: states.of(&label, health, since),
             label,
             tie: None,
-            template: super::peer::template(address, transport, keep),
         }
     }
 

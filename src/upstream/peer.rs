@@ -5,6 +5,7 @@
 
 use super::endpoint::Endpoint;
 use super::transport::Transport;
+use crate::config::EndpointAddress;
 use pingora_core::protocols::TcpKeepalive;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::upstreams::peer::{HttpPeer, HttpUpstreamRequestPolicy};
@@ -67,10 +68,17 @@ impl Endpoint {
 }
 
 /// A peer without timeouts for an address.
-pub(super) fn template(address: SocketAddr, transport: &Transport, keep: bool) -> HttpPeer {
+pub(super) fn template(address: &EndpointAddress, transport: &Transport, keep: bool) -> HttpPeer {
     let tls = transport.tls.as_ref();
     let server_name = tls.map_or_else(String::new, |tls| tls.server_name.clone());
-    let mut peer = HttpPeer::new(address, tls.is_some(), server_name);
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut peer = match address {
+        EndpointAddress::Socket(address) => HttpPeer::new(*address, tls.is_some(), server_name),
+        // The configuration's checks leave no path that cannot be one.
+        EndpointAddress::Unix(path) => HttpPeer::new_uds(path, tls.is_some(), server_name.clone())
+            .unwrap_or_else(|_| HttpPeer::new(nobody, tls.is_some(), server_name)),
+        EndpointAddress::Name { .. } => HttpPeer::new(nobody, tls.is_some(), server_name),
+    };
     peer.group_key = transport.group_key;
     let options = &mut peer.options;
     options.http_upstream_request_policy = HttpUpstreamRequestPolicy::standard();

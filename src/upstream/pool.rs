@@ -139,8 +139,8 @@ impl Pool {
         let endpoints = names::endpoints(&self.config.endpoints, &self.names);
         let is_as_it_was = {
             let members = self.members.load();
-            let now = members.endpoints().iter().map(|endpoint| (Some(endpoint.address), endpoint.weight));
-            now.eq(endpoints.iter().map(|endpoint| (endpoint.address.socket(), endpoint.weight)))
+            let now = members.endpoints().iter().map(|endpoint| (&endpoint.address, endpoint.weight));
+            now.eq(endpoints.iter().map(|endpoint| (&endpoint.address, endpoint.weight)))
         };
         if !is_as_it_was {
             self.replace(&endpoints);
@@ -162,7 +162,7 @@ impl Pool {
         let health = if self.config.health_check.is_some() { Health::Pending } else { Health::Unchecked };
         let keep = self.config.keepalive > 0;
         let endpoint = |config: &EndpointConfig| {
-            let address = config.address.socket()?;
+            let address = config.address.is_fixed().then(|| config.address.clone())?;
             let endpoint = Endpoint::new(config, address, &self.transport, keep, &self.states, health, since);
             let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(&self.name, &endpoint.label));
             Some(Arc::new(endpoint.tied_by(tie)))

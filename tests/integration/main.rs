@@ -51,6 +51,7 @@ mod systemd;
 mod systemd_reload;
 mod targets;
 mod tls;
+mod unix_sockets;
 mod upgrade;
 mod upstream_http2;
 mod upstream_limits;

@@ -33,7 +33,7 @@ impl GrpcProbe {
     }
 
     pub(super) async fn ask(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
-        let authority = self.host.clone().unwrap_or_else(|| peer._address.to_string());
+        let authority = self.host.clone().unwrap_or_else(|| super::authority(peer));
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("{}://{authority}/grpc.health.v1.Health/Check", self.scheme))

@@ -72,7 +72,7 @@ impl HttpProbe {
         let mut request = RequestHeader::build(self.method, self.path.as_bytes(), Some(4))?;
         match &self.host {
             Some(host) => request.insert_header("Host", host)?,
-            None => request.insert_header("Host", peer._address.to_string())?,
+            None => request.insert_header("Host", super::authority(peer))?,
         }
         request.insert_header("User-Agent", USER_AGENT)?;
         request.insert_header("Accept", "*/*")?;

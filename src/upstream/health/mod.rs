@@ -16,6 +16,7 @@ use super::endpoint::Endpoint;
 use super::transport::Transport;
 use crate::config::{HealthCheckConfig, HealthCheckType, UpstreamProxyProtocol};
 use pingora_core::connectors::TransportConnector;
+use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::{ALPN, Stream};
 use pingora_core::upstreams::peer::HttpPeer;
 use std::fmt;
@@ -189,5 +190,13 @@ fn plain(error: &pingora_core::Error) -> String {
         (Some(cause), _) => format!("{}: {cause}", error.etype().as_str()),
         (None, Some(context)) => format!("{}: {}", error.etype().as_str(), context.as_str()),
         (None, None) => error.etype().as_str().to_owned(),
+    }
+}
+
+/// Whom a request is addressed to, where nothing else is said.
+fn authority(peer: &HttpPeer) -> String {
+    match &peer._address {
+        EngineAddr::Inet(address) => address.to_string(),
+        EngineAddr::Unix(_) => "localhost".to_owned(),
     }
 }

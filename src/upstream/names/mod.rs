@@ -109,7 +109,7 @@ pub fn names(endpoints: &[EndpointConfig], known: &[Arc<Name>]) -> Vec<Arc<Name>
 /// The endpoints with the addresses of `names` in the place of those. The addresses of a name share its
 /// weight. An address that comes twice is one endpoint with the weights of both.
 pub fn endpoints(configured: &[EndpointConfig], names: &[Arc<Name>]) -> Vec<EndpointConfig> {
-    let addresses: Vec<Vec<SocketAddr>> =
+    let addresses: Vec<Vec<EndpointAddress>> =
         configured.iter().map(|endpoint| resolved(&endpoint.address, names)).collect();
     // Weights are whole numbers: all are multiplied so that each share is one.
     let counts = addresses.iter().map(|addresses| addresses.len() as u64).filter(|count| *count > 0);
@@ -118,19 +118,15 @@ pub fn endpoints(configured: &[EndpointConfig], names: &[Arc<Name>]) -> Vec<Endp
         _ => MAX_FACTOR,
     });
     let mut endpoints: Vec<EndpointConfig> = Vec::new();
-    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut places: HashMap<EndpointAddress, usize> = HashMap::new();
     for (endpoint, addresses) in configured.iter().zip(addresses) {
         let share = u64::from(endpoint.weight) * factor / addresses.len().max(1) as u64;
         let share = u32::try_from(share).unwrap_or(u32::MAX).max(endpoint.weight.min(1));
         for address in addresses {
-            let place = *places.entry(address).or_insert(endpoints.len());
+            let place = *places.entry(address.clone()).or_insert(endpoints.len());
             match endpoints.get_mut(place) {
                 Some(twin) => twin.weight = twin.weight.saturating_add(share),
-                None => endpoints.push(EndpointConfig {
-                    address: EndpointAddress::Socket(address),
-                    weight: share,
-                    ..endpoint.clone()
-                }),
+                None => endpoints.push(EndpointConfig { address, weight: share, ..endpoint.clone() }),
             }
         }
     }
@@ -140,13 +136,13 @@ pub fn endpoints(configured: &[EndpointConfig], names: &[Arc<Name>]) -> Vec<Endp
 /// Shares of names with very different numbers of addresses are rounded to a part in a million.
 const MAX_FACTOR: u64 = 1_000_000;
 
-fn resolved(address: &EndpointAddress, names: &[Arc<Name>]) -> Vec<SocketAddr> {
+fn resolved(address: &EndpointAddress, names: &[Arc<Name>]) -> Vec<EndpointAddress> {
     match address {
-        EndpointAddress::Socket(address) => vec![*address],
+        EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => vec![address.clone()],
         EndpointAddress::Name { host, port } => {
             let name = names.iter().find(|name| name.host == *host);
             let addresses = name.map(|name| name.facts.lock().addresses.clone()).unwrap_or_default();
-            addresses.into_iter().map(|address| SocketAddr::new(address, *port)).collect()
+            addresses.into_iter().map(|address| SocketAddr::new(address, *port).into()).collect()
         }
     }
 }
