@@ -8,8 +8,8 @@
 use super::context::Exchange;
 use crate::edge::connection::Connection;
 use http::{HeaderName, HeaderValue, header};
-use pingora::Result;
 use pingora::http::RequestHeader;
+use pingora::{ErrorType, OrErr, Result};
 
 // Written as they are sent. As text, because the engine copies the name of a `HeaderName` it does not know to
 // remember how it is written.
@@ -90,6 +90,17 @@ pub fn strip_hop_by_hop(head: &mut RequestHeader) {
     for name in &stripped {
         head.remove_header(name);
     }
+}
+
+/// Gives a request of HTTP/2 the Host that its `:authority` is in HTTP/1 (RFC 9113 section 8.3.1); intake has
+/// seen to it that they agree where there are both.
+///
+/// # Errors
+/// When an authority is no header value, which intake refuses.
+pub fn name_host(head: &mut RequestHeader) -> Result<()> {
+    let Some(authority) = head.uri.authority() else { return Ok(()) };
+    let host = HeaderValue::from_str(authority.as_str());
+    head.insert_header(header::HOST, host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?)
 }
 
 /// Says which certificate the client has shown, and nothing when it has shown none.

@@ -325,12 +325,7 @@ fn adopt(head: &mut RequestHeader) -> Result<()> {
     if let Some(te) = te {
         head.insert_header(header::TE, te)?;
     }
-    if let Some(authority) = head.uri.authority()
-        && !head.headers.contains_key(header::HOST)
-    {
-        let host = HeaderValue::from_str(authority.as_str());
-        head.insert_header(header::HOST, host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?)?;
-    }
+    forwarding::name_host(head)?;
     head.set_version(Version::HTTP_2);
     Ok(())
 }

@@ -94,9 +94,14 @@ impl Lane {
 
 /// Whether client and request ask for nothing but a response.
 fn is_simple(session: &mut Session) -> bool {
-    matches!(*session.downstream_session, ServerSession::H1(_))
-        && !session.req_header().headers.contains_key(header::UPGRADE)
-        && session.is_body_empty()
+    let headers = &session.req_header().headers;
+    let fits = match *session.downstream_session {
+        ServerSession::H1(_) => !headers.contains_key(header::UPGRADE),
+        // With a length, a stream that has not ended would count as empty too.
+        ServerSession::H2(_) => !headers.contains_key(header::CONTENT_LENGTH),
+        _ => false,
+    };
+    fits && session.is_body_empty()
 }
 
 async fn exchange_messages(
@@ -107,8 +112,9 @@ async fn exchange_messages(
 ) -> Result<()> {
     connection.write_timeout = peer.options.write_timeout;
     let mut head = session.req_header().clone();
-    head.set_version(Version::HTTP_11);
     forwarding::strip_hop_by_hop(&mut head);
+    forwarding::name_host(&mut head)?;
+    head.set_version(Version::HTTP_11);
     forwarding::set(&mut head, exchange)?;
     mirror::head_sent(session, &head, exchange);
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
