@@ -1,8 +1,9 @@
 //! Two deadlines only the stream can keep: a whole header block, and silence of a tunnel.
 //!
 //! The engine's timeouts are per read, so a byte every few seconds would hold a connection for
-//! ever. A head that arrives in one read costs nothing here: the timer is made when a head that
-//! has begun makes the reader wait.
+//! ever. A head that arrives in one read costs nothing here: the timer is made when a head makes its
+//! reader wait. It has begun by then, because the door asks for none before its client has spoken; under
+//! TLS that may be part of a record, of which no read tells.
 
 use super::connection::{Connection, Phase};
 use super::silence::Silence;
@@ -26,7 +27,6 @@ pub enum Expired {
 pub struct Deadline {
     header_timeout: Duration,
     heads: u32,
-    begun: bool,
     head: Option<Pin<Box<Sleep>>>,
     tunnel: Option<Silence>,
 }
@@ -34,7 +34,7 @@ pub struct Deadline {
 impl Deadline {
     /// `header_timeout` is for a whole header block, from its first byte.
     pub fn new(header_timeout: Duration) -> Self {
-        Deadline { header_timeout, heads: 0, begun: false, head: None, tunnel: None }
+        Deadline { header_timeout, heads: 0, head: None, tunnel: None }
     }
 
     /// The time a whole header block has.
@@ -49,7 +49,8 @@ impl Deadline {
         }
     }
 
-    /// Says whether a deadline has passed, given what the read just did (`Ready(n)` = n bytes). Registers the task for the moment the deadline passes.
+    /// Says whether a deadline has passed, given what the read just did (`Ready(n)` = n bytes). Registers
+    /// the task for the moment the deadline passes.
     pub fn check(
         &mut self,
         connection: &Connection,
@@ -73,14 +74,9 @@ impl Deadline {
         cx: &mut Context<'_>,
     ) -> Option<Expired> {
         if self.heads != connection.heads() {
-            (self.heads, self.begun, self.head) = (connection.heads(), false, None);
+            (self.heads, self.head) = (connection.heads(), None);
         }
-        match read {
-            Poll::Ready(0) => return None,
-            Poll::Ready(_) => self.begun = true,
-            Poll::Pending => {}
-        }
-        if self.head.is_none() && (read.is_ready() || !self.begun) {
+        if read == Poll::Ready(0) || (self.head.is_none() && read.is_ready()) {
             return None;
         }
         let timer = self.head.get_or_insert_with(|| Box::pin(sleep(self.header_timeout)));

@@ -107,6 +107,30 @@ fn a_head_that_pauses_longer_than_the_idle_timeout_is_told_so() {
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 2.0);
 }
 
+/// Nothing of the head can be read from a part of a record, and it is begun all the same.
+#[test]
+fn a_head_in_a_tls_record_that_comes_byte_by_byte_is_cut_at_the_same_deadline() {
+    let gateway = with_limits("{ header_timeout: 1s, idle_timeout: 60s }");
+    for requests_before in [0, 1] {
+        let mut connection = gateway.connect_tls("app.test");
+        for _ in 0..requests_before {
+            assert_eq!(connection.get("a", "/", "").status, 200);
+        }
+        let start = Instant::now();
+        let mut record = b"\x17\x03\x03\x40\x00".iter().chain(std::iter::repeat(&b'x'));
+        while connection.is_quiet_for(Duration::from_millis(40)) && start.elapsed() < Duration::from_secs(15)
+        {
+            let byte = record.next().expect("no end");
+            if connection.send_beneath_tls(&[*byte]).is_err() {
+                break;
+            }
+        }
+        assert_eq!(connection.response().status, 408, "after {requests_before}");
+        assert!(start.elapsed() < Duration::from_secs(10), "cut after {:?}", start.elapsed());
+    }
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 2.0);
+}
+
 #[test]
 fn a_slow_tls_handshake_is_cut_too() {
     let gateway = with_limits("{ header_timeout: 400ms }");

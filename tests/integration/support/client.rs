@@ -62,6 +62,14 @@ impl Connection {
         self.stream.flush()
     }
 
+    /// Sends these bytes as they are, TLS or not; an error when the other side is gone.
+    pub fn send_beneath_tls(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => stream.get_mut().write_all(bytes),
+        }
+    }
+
     /// Reads the response to a request that was not HEAD.
     pub fn response(&mut self) -> Response {
         self.try_response().expect("a response")
