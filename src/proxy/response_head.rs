@@ -65,6 +65,15 @@ pub fn adapt(head: &mut ResponseHeader, client: Version) -> Framing {
     Framing::Explicit
 }
 
+/// The same for an interim head, which has no body: RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid
+/// it to frame one, and a client that reads one all the same takes the final head for it.
+pub fn adapt_interim(head: &mut ResponseHeader) {
+    head.set_version(Version::HTTP_11);
+    strip_hop_by_hop(head);
+    head.remove_header(&header::CONTENT_LENGTH);
+    head.remove_header(&header::TRANSFER_ENCODING);
+}
+
 fn strip_hop_by_hop(head: &mut ResponseHeader) {
     if head.headers.contains_key(header::CONNECTION) {
         let nominated: Vec<HeaderName> = head

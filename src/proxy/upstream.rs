@@ -157,6 +157,7 @@ pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
 /// When it makes no sense; the exchange's rejection says so.
 pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut Exchange) -> Result<()> {
     if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
+        response_head::adapt_interim(head);
         return Ok(());
     }
     if !response_head::makes_sense(head, exchange.attempt.upgrade) {

@@ -165,6 +165,29 @@ fn an_interim_response_passes_to_clients_that_know_it() {
 }
 
 #[test]
+fn an_interim_response_frames_no_body_and_keeps_what_concerns_its_connection() {
+    let interim = |framing: &str| {
+        format!(
+            "HTTP/1.1 103 Early Hints\r\n{framing}\r\nLink: </a>\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
+             Keep-Alive: timeout=5\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+        )
+    };
+    for lane in ["on", "off"] {
+        for framing in ["Content-Length: 40", "Transfer-Encoding: chunked"] {
+            let reply = interim(framing);
+            let origin = Origin::script(move |_| Reply::Raw(reply.clone().into()));
+            let gateway = Gateway::with_origin(&format!("proxy: {{ lane: {lane} }}\n{ROUTES}"), &origin);
+            let mut connection = gateway.connect();
+            connection.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let wire = String::from_utf8(connection.rest()).expect("text");
+            let (first, last) = wire.split_once("\r\n\r\n").expect("two heads");
+            assert_eq!(first, "HTTP/1.1 103 Early Hints\r\nLink: </a>", "lane {lane}, {framing}");
+            assert!(last.starts_with("HTTP/1.1 200 OK\r\n") && last.ends_with("\r\n\r\nhi"), "{last}");
+        }
+    }
+}
+
+#[test]
 fn an_old_client_gets_no_chunks_whatever_the_origin_sends() {
     let origin = Origin::script(|request| match request.target() {
         "/close" => Reply::RawThenClose(b"HTTP/1.1 200 OK\r\n\r\nhello".to_vec()),
