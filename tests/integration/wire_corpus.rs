@@ -1,10 +1,12 @@
-//! Every case of `tests/fixtures/wire`, in one piece and byte by byte, through one gateway: what the
-//! client gets, what the origin sees, and that nothing of one case is left for the next.
+//! Every case of `tests/fixtures/wire`, in one piece and byte by byte, through gateways that each take many
+//! of them: what the client gets, what the origin sees, and that nothing of one case is left for the next.
 
 use crate::support::eventually::within;
 use crate::support::wire::{self, Case};
 use crate::support::{Connection, Gateway, Origin, Received, Reply};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const YAML: &str = "workers: 1\n\
@@ -23,32 +25,104 @@ const RECORD: Duration = Duration::from_secs(5);
 const FORWARDING: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id"];
 
+/// Files of cases, each a test of its own.
+const FILES: [&str; 8] = ["chunks", "fields", "framing", "heads", "hosts", "methods", "pipelines", "targets"];
+
+/// Cases of a file that run at the same time, each through a gateway of its own: they mostly wait.
+const AT_ONCE: usize = 8;
+
 #[test]
-fn every_case_ends_as_it_must() {
+fn chunks_end_as_they_must() {
+    every_case_ends_as_it_must("chunks");
+}
+
+#[test]
+fn fields_end_as_they_must() {
+    every_case_ends_as_it_must("fields");
+}
+
+#[test]
+fn framing_ends_as_it_must() {
+    every_case_ends_as_it_must("framing");
+}
+
+#[test]
+fn heads_end_as_they_must() {
+    every_case_ends_as_it_must("heads");
+}
+
+#[test]
+fn hosts_end_as_they_must() {
+    every_case_ends_as_it_must("hosts");
+}
+
+#[test]
+fn methods_end_as_they_must() {
+    every_case_ends_as_it_must("methods");
+}
+
+#[test]
+fn pipelines_end_as_they_must() {
+    every_case_ends_as_it_must("pipelines");
+}
+
+#[test]
+fn targets_end_as_they_must() {
+    every_case_ends_as_it_must("targets");
+}
+
+#[test]
+fn no_file_of_cases_is_left_out() {
+    let cases = wire::cases(&fixtures());
+    let strange = cases.iter().find(|case| !FILES.iter().any(|file| is_of(case, file)));
+    assert!(strange.is_none(), "no test runs {strange:?}");
+    assert!(cases.len() >= 280, "{} cases", cases.len());
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wire")
+}
+
+fn is_of(case: &Case, file: &str) -> bool {
+    case.name.strip_prefix(file).is_some_and(|rest| rest.starts_with(": "))
+}
+
+/// `WIRE_CASE` names some of them.
+fn every_case_ends_as_it_must(file: &str) {
+    let cases = wire::cases(&fixtures());
+    let only = std::env::var("WIRE_CASE").unwrap_or_default();
+    let wanted = cases.iter().filter(|case| is_of(case, file) && case.name.contains(&only));
+    let runs: Vec<(&Case, bool)> = wanted
+        .flat_map(|case| [(case, false), (case, true)])
+        .filter(|(case, bytewise)| !bytewise || !case.whole)
+        .collect();
+    assert!(!only.is_empty() || !runs.is_empty(), "no cases");
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(runs.len()) {
+            scope.spawn(|| {
+                let (gateway, origin) = gateway();
+                while let Some((case, bytewise)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(failure) = run(case, *bytewise, &gateway, &origin) {
+                        let way = if *bytewise { "byte by byte" } else { "in one piece" };
+                        failures.lock().unwrap().push(format!("{} ({way}): {failure}", case.name));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+fn gateway() -> (Gateway, Origin) {
     let origin = Origin::script(|request| match request.target() {
         "/switch" => Reply::Raw(
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".to_vec(),
         ),
         _ => Reply::ok("hello"),
     });
-    let gateway = Gateway::with_origin(YAML, &origin);
-    let cases = wire::cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wire"));
-    let only = std::env::var("WIRE_CASE").unwrap_or_default();
-    let mut failures = Vec::new();
-    for case in cases.iter().filter(|case| case.name.contains(&only)) {
-        for bytewise in [false, true] {
-            if bytewise && case.whole {
-                continue;
-            }
-            let way = if bytewise { "byte by byte" } else { "in one piece" };
-            if let Err(failure) = run(case, bytewise, &gateway, &origin) {
-                eprintln!("{} ({way}): {failure}", case.name);
-                failures.push(format!("{} ({way}): {failure}", case.name));
-            }
-        }
-    }
-    assert!(!only.is_empty() || cases.len() >= 120, "{} cases", cases.len());
-    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+    (Gateway::with_origin(YAML, &origin), origin)
 }
 
 fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
