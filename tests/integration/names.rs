@@ -251,24 +251,34 @@ fn hostile_and_broken_answers_change_nothing() {
             0 => vec![query.reply(0, &[good], 0)],
             1 => vec![query.reply(2, &[], 0)],
             2 => vec![query.reply(5, &[bad], 60)],
-            // Another id, another name, cut off, noise, and only then the answer.
+            // Another id, another name, noise, and only then the answer.
             3 => vec![
                 changed(0),
                 changed(13),
-                forged[..20].to_vec(),
-                forged[..forged.len() - 1].to_vec(),
+                forged[2..].to_vec(),
                 vec![0xff; 600],
                 Vec::new(),
                 query.reply(0, &[good], 0),
             ],
-            4 => vec![changed(1)],
+            // Cut off: it has the right id, so it is the server's, and no other is waited for.
+            4 => vec![forged[..20].to_vec()],
+            5 => vec![forged[..forged.len() - 1].to_vec()],
+            6 => vec![changed(1)],
             _ => Vec::new(),
         }
     });
     let gateway = start(&yaml(""), dns.address(), &site);
-    for (number, result) in
-        [(0, "success"), (1, "server"), (2, "server"), (3, "success"), (4, "timeout"), (5, "timeout")]
-    {
+    for (number, result) in [
+        (0, "success"),
+        (1, "server"),
+        (2, "server"),
+        (3, "success"),
+        (4, "server"),
+        (5, "server"),
+        (0, "success"),
+        (6, "timeout"),
+        (7, "timeout"),
+    ] {
         phase.store(number, Ordering::SeqCst);
         let labels = [("result", result)];
         let before = gateway.metrics().sum("portcullis_upstream_resolutions_total", &labels);
@@ -301,6 +311,35 @@ fn an_answer_that_does_not_fit_is_asked_for_over_tcp() {
 }
 
 #[test]
+fn an_alias_is_followed_and_holds_as_long_as_its_shortest_part() {
+    let site = Site::at(&["127.0.0.1"]);
+    let dns = ScriptedDns::start(|query, _| match query.name.as_str() {
+        "app.test" => vec![query.alias(b"\x04real\x04test\0", 0)],
+        "real.test" => vec![query.reply(0, &[Ipv4Addr::LOCALHOST], 3600)],
+        _ => vec![query.reply(3, &[], 0)],
+    });
+    let gateway = start(&yaml(""), dns.address(), &site);
+    assert_eq!(gateway.get("a", "/").text(), "127.0.0.1");
+    let asked = dns.queries().iter().filter(|query| query.name == "app.test").count();
+    until("the alias is asked for again", || {
+        dns.queries().iter().filter(|query| query.name == "app.test").count() > asked + 2
+    });
+    assert_eq!(addresses(&gateway), ["127.0.0.1"]);
+}
+
+#[test]
+fn an_alias_that_leads_in_a_circle_is_trouble_and_no_flood() {
+    let site = Site::at(&["127.0.0.1"]);
+    let dns = ScriptedDns::start(|query, _| vec![query.alias(b"\x03app\x04test\0", 60)]);
+    let gateway = start(&yaml(""), dns.address(), &site);
+    assert_eq!(gateway.get("a", "/").status, 503);
+    assert!(gateway.log().contains("app.test cannot be resolved"), "{}", gateway.log());
+    let asked = dns.queries().len();
+    // Two families, eight steps, twice; the pauses are 100, 200, 400 and 800 ms.
+    holds("few questions", Duration::from_secs(1), || dns.queries().len() <= asked + 4 * 32);
+}
+
+#[test]
 fn a_lifetime_of_zero_is_no_flood_and_a_long_one_is_believed() {
     let site = Site::at(&["127.0.0.1"]);
     let dns = ScriptedDns::start(|query, _| vec![query.reply(0, &[Ipv4Addr::LOCALHOST], 0)]);
@@ -314,6 +353,21 @@ fn a_lifetime_of_zero_is_no_flood_and_a_long_one_is_believed() {
     let asked = dns.queries().len();
     holds("one answer", Duration::from_secs(1), || dns.queries().len() == asked);
     assert_eq!(gateway.get("a", "/").status, 200);
+}
+
+#[test]
+fn a_second_server_is_asked_when_the_first_has_an_error() {
+    let site = Site::at(&["127.0.0.1"]);
+    let broken = ScriptedDns::start(|query, _| vec![query.reply(2, &[], 0)]);
+    let dns = ScriptedDns::start(|query, _| vec![query.reply(0, &[Ipv4Addr::LOCALHOST], 0)]);
+    let both = yaml("").replace("[\"{DNS}\"]", &format!("[\"{}\", \"{{DNS}}\"]", broken.address()));
+    let gateway = start(&both, dns.address(), &site);
+    assert_eq!(gateway.get("a", "/").text(), "127.0.0.1");
+    let asked = broken.queries().len();
+    until("more lookups", || broken.queries().len() > asked + 4);
+    let results =
+        |result| gateway.metrics().sum("portcullis_upstream_resolutions_total", &[("result", result)]);
+    assert!(results("success") >= 2.0 && results("server") == 0.0);
 }
 
 #[test]

@@ -4,11 +4,10 @@
 //! reason to forget addresses that work. [`endpoints`] puts the addresses in the place of the name. Who
 //! asks, and when, is not known here.
 
-mod exchange;
-mod message;
+mod kept;
 mod reach;
 pub mod resolver;
-mod system;
+mod servers;
 
 use self::resolver::{Answer, Trouble};
 use crate::config::{EndpointAddress, EndpointConfig};
@@ -21,7 +20,7 @@ use std::time::SystemTime;
 pub use reach::within_reach;
 
 /// Most addresses of one name that are used.
-const MAX_ADDRESSES: usize = message::MAX_ADDRESSES;
+const MAX_ADDRESSES: usize = 64;
 
 /// One name of one upstream, for as long as the upstream has it.
 #[derive(Debug)]

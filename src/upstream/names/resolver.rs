@@ -1,25 +1,31 @@
 //! From a name to addresses: `/etc/hosts` first, then the servers in turn, IPv4 and IPv6 at once.
 //!
-//! Keeps nothing: what an answer is worth, and for how long, others decide.
+//! Keeps no answer: what one is worth, and for how long, others decide.
 
-use super::exchange;
-use super::message::Family;
-use super::system::{self, ResolvConf};
+use super::kept::{Kept, Stamp};
+use super::servers::{Found, Servers, addresses};
 use crate::config::ResolverConfig;
+use hickory_resolver::Hosts;
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Times each server is asked before it is given up.
-const ROUNDS: usize = 2;
+const HOSTS: &str = "/etc/hosts";
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// How long what `/etc/hosts` says holds.
 const HOSTS_TTL: Duration = Duration::from_secs(10);
 
-/// Whom to ask. The system's own settings are read anew for each lookup.
+/// Whom to ask. The system's own settings are looked at anew for each lookup.
 #[derive(Debug)]
 pub struct Resolver {
     config: ResolverConfig,
+    hosts: Kept<Hosts>,
+    servers: Kept<Servers>,
 }
 
 /// What is known of one name, by family; `Err` = not known now.
@@ -74,13 +80,10 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What one family has, and for how long.
-type Found = Result<(Vec<IpAddr>, Duration), Trouble>;
-
 impl Resolver {
     /// A resolver with these settings.
     pub fn new(config: ResolverConfig) -> Resolver {
-        Resolver { config }
+        Resolver { config, hosts: Kept::new(), servers: Kept::new() }
     }
 
     /// What it was made with.
@@ -88,28 +91,21 @@ impl Resolver {
         &self.config
     }
 
-    /// Looks `name` up.
+    /// Looks `name` up. Must be called in the runtime that is to drive its sockets.
     ///
     /// # Errors
     /// When no family has an address.
     pub async fn look_up(&self, name: &str) -> Result<Answer, Trouble> {
-        let hosts = system::hosts(name);
-        if !hosts.is_empty() {
-            let (v4, v6) = hosts.into_iter().partition(IpAddr::is_ipv4);
-            return Ok(Answer { v4: Ok(v4), v6: Ok(v6), ttl: self.bounded(HOSTS_TTL) });
+        // Relaxed: names of containers and services have underscores.
+        let name = Name::from_str_relaxed(name).map_err(|error| Trouble::Server(error.to_string()))?;
+        if let Some(answer) = self.listed(&name) {
+            return Ok(answer);
         }
-        let (servers, candidates) = match &self.config.servers {
-            Some(servers) => (servers.clone(), vec![name.to_owned()]),
-            None => {
-                let conf = ResolvConf::read();
-                let candidates = conf.candidates(name);
-                (conf.servers, candidates)
-            }
-        };
+        let servers = self.servers().map_err(|error| Trouble::Server(error.to_string()))?;
         let mut worst = Trouble::NoSuchName;
-        for candidate in candidates {
-            let v4 = self.family(&servers, &candidate, Family::V4);
-            let v6 = self.family(&servers, &candidate, Family::V6);
+        for candidate in servers.candidates(&name) {
+            let v4 = servers.ask(&candidate, RecordType::A);
+            let v6 = servers.ask(&candidate, RecordType::AAAA);
             match self.answer(tokio::join!(v4, v6)) {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) if worst.is_final() && trouble != Trouble::NoSuchName => worst = trouble,
@@ -117,6 +113,28 @@ impl Resolver {
             }
         }
         Err(worst)
+    }
+
+    /// What `/etc/hosts` says. A name with one family there has no other: it is not asked for elsewhere.
+    fn listed(&self, name: &Name) -> Option<Answer> {
+        let hosts = self.hosts.get(Stamp::of(Path::new(HOSTS)), Hosts::from_system).ok()?;
+        let find = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
+        let [v4, v6] = [RecordType::A, RecordType::AAAA]
+            .map(|kind| find(kind).map(|lookup| addresses(&lookup)).unwrap_or_default());
+        let known = !v4.is_empty() || !v6.is_empty();
+        known.then(|| Answer { v4: Ok(v4), v6: Ok(v6), ttl: self.bounded(HOSTS_TTL) })
+    }
+
+    fn servers(&self) -> Result<Arc<Servers>, NetError> {
+        let patience = self.config.timeout.0;
+        match &self.config.servers {
+            Some(servers) => self.servers.get(Stamp::default(), || Servers::configured(servers, patience)),
+            None => self.servers.get(Stamp::of(Path::new(RESOLV_CONF)), || {
+                // One that cannot be read is as good as none.
+                let text = std::fs::read(RESOLV_CONF).unwrap_or_default();
+                Servers::of_system(&String::from_utf8_lossy(&text), patience)
+            }),
+        }
     }
 
     fn answer(&self, (v4, v6): (Found, Found)) -> Result<Answer, Trouble> {
@@ -137,22 +155,6 @@ impl Resolver {
             Err(trouble) => Err(trouble),
         };
         Ok(Answer { v4: addresses(v4), v6: addresses(v6), ttl: self.bounded(ttl) })
-    }
-
-    async fn family(&self, servers: &[SocketAddr], name: &str, family: Family) -> Found {
-        let mut trouble = Trouble::Timeout;
-        for server in std::iter::repeat_n(servers, ROUNDS).flatten() {
-            match exchange::ask(*server, name, family, self.config.timeout.0).await {
-                Ok(reply) => match reply.code {
-                    0 => return Ok((reply.addresses, Duration::from_secs(reply.ttl.into()))),
-                    3 => return Err(Trouble::NoSuchName),
-                    code => trouble = Trouble::Server(format!("{server} answers with error {code}")),
-                },
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-                Err(error) => trouble = Trouble::Server(format!("{server}: {error}")),
-            }
-        }
-        Err(trouble)
     }
 
     fn bounded(&self, ttl: Duration) -> Duration {

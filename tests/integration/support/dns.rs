@@ -93,6 +93,8 @@ pub struct Query {
     pub name: String,
     /// 1 = A, 28 = AAAA.
     pub kind: u16,
+    /// Where the question ends.
+    end: usize,
 }
 
 impl ScriptedDns {
@@ -166,20 +168,35 @@ impl Query {
             place = end;
         }
         let kind = u16::from_be_bytes([message[place + 1], message[place + 2]]);
-        Query { message: message.to_vec(), name: labels.join("."), kind }
+        Query { message: message.to_vec(), name: labels.join("."), kind, end: place + 5 }
     }
 
     /// A reply with this code and, for an A question, these addresses.
     pub fn reply(&self, code: u8, addresses: &[Ipv4Addr], ttl: u32) -> Vec<u8> {
-        let mut message = self.message.clone();
-        message[2..4].copy_from_slice(&[0x81, 0x80 | code]);
         let addresses = if self.kind == 1 { addresses } else { &[] };
-        message[6..8].copy_from_slice(&(addresses.len() as u16).to_be_bytes());
-        for address in addresses {
-            message.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1]);
+        let records: Vec<_> = addresses.iter().map(|address| (1, address.octets().to_vec())).collect();
+        self.records(code, &records, ttl)
+    }
+
+    /// A reply that the name is an alias of `target`, a name of labels with their lengths, and no more.
+    pub fn alias(&self, target: &[u8], ttl: u32) -> Vec<u8> {
+        self.records(0, &[(5, target.to_vec())], ttl)
+    }
+
+    /// A reply with records of the name asked for: type and data.
+    fn records(&self, code: u8, records: &[(u16, Vec<u8>)], ttl: u32) -> Vec<u8> {
+        // The question comes back, what was sent behind it does not.
+        let mut message = self.message[..self.end].to_vec();
+        message[2..4].copy_from_slice(&[0x81, 0x80 | code]);
+        message[6..12].fill(0);
+        message[6..8].copy_from_slice(&(records.len() as u16).to_be_bytes());
+        for (kind, data) in records {
+            message.extend_from_slice(&[0xc0, 12]);
+            message.extend_from_slice(&kind.to_be_bytes());
+            message.extend_from_slice(&[0, 1]);
             message.extend_from_slice(&ttl.to_be_bytes());
-            message.extend_from_slice(&[0, 4]);
-            message.extend_from_slice(&address.octets());
+            message.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            message.extend_from_slice(data);
         }
         message
     }
