@@ -1,11 +1,13 @@
 //! What active checks ask, and what they take for a good answer.
 
 use crate::support::certificates::Authority;
-use crate::support::eventually::until;
+use crate::support::eventually::{eventually, until};
 use crate::support::grpc::GrpcHealth;
+use crate::support::http2_origin::{Call, Http2Origin, send_all};
 use crate::support::{Gateway, Origin, Reply};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 fn yaml(check: &str, more: &str) -> String {
     format!(
@@ -16,10 +18,10 @@ fn yaml(check: &str, more: &str) -> String {
 
 /// Whether the endpoint is up once the gateway is ready, and what the log says of it.
 fn verdict(gateway: &Gateway) -> (bool, String) {
-    let up = gateway.metrics().get("portcullis_upstream_endpoint_up", &[]).expect("one endpoint");
-    let log = gateway.log();
-    let line = log.lines().find(|line| line.contains("upstream app: ")).unwrap_or_else(|| panic!("{log}"));
-    (up == 1.0, line.to_owned())
+    let line = eventually("a verdict in the log", || {
+        gateway.log().lines().find(|line| line.contains("upstream app: ")).map(str::to_owned)
+    });
+    (verdict_of(gateway) == 1.0, line)
 }
 
 #[test]
@@ -142,6 +144,64 @@ fn grpc_services_are_asked_by_their_own_protocol() {
     let origin = Origin::fixed("no HTTP/2 here");
     let (is_up, line) = verdict(&Gateway::with_origin(&yaml("{ type: grpc }", ""), &origin));
     assert!(!is_up, "{line}");
+}
+
+/// Answers 404 at `/absent`, else a body of 200 KiB with `needle` at its begin.
+async fn well(mut call: Call) {
+    let status = if call.request.uri().path() == "/absent" { 404 } else { 200 };
+    let mut stream = call.answer(http::Response::builder().status(status).body(()).unwrap());
+    send_all(&mut stream, format!("needle{}", "x".repeat(200 * 1024)).into()).await;
+}
+
+#[test]
+fn http_checks_speak_what_requests_do() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&seen);
+    let plain = Http2Origin::plain(move |call| {
+        let head = (call.request.method().to_string(), call.request.uri().to_string());
+        asked.lock().unwrap().push(head);
+        well(call)
+    });
+    for (check, up, reason) in [
+        ("{}", true, "is up"),
+        ("{ path: /absent }", false, "status 404"),
+        ("{ path: /absent, status: [404] }", true, "is up"),
+        ("{ body: needle }", true, "is up"),
+        ("{ body: nothing }", false, "\"nothing\" is not in the first 64 KiB of the body"),
+        ("{ method: OPTIONS, path: \"/health?full=1\", host: app.internal }", true, "is up"),
+    ] {
+        let yaml = yaml(check, ", protocol: h2c");
+        let (is_up, line) = verdict(&Gateway::builder(&yaml).set("ORIGIN", plain.address()).start());
+        assert_eq!(is_up, up, "{check}: {line}");
+        assert!(line.contains(reason), "{check}: {line}");
+    }
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[0], ("GET".to_owned(), format!("http://{}/", plain.address())));
+    assert_eq!(seen[5], ("OPTIONS".to_owned(), "http://app.internal/health?full=1".to_owned()));
+    let old = Origin::fixed("HTTP/1 alone");
+    let (is_up, line) = verdict(&Gateway::with_origin(&yaml("{}", ", protocol: h2c"), &old));
+    assert!(!is_up, "requests would fail there too: {line}");
+}
+
+#[test]
+fn http_checks_over_tls_speak_what_the_endpoint_chooses() {
+    let authority = Authority::new("root");
+    let identity = authority.issue(&["origin.test"]);
+    let (new, old) = (Http2Origin::tls(&identity, well), Origin::tls(&identity, |_| Reply::ok("well")));
+    for (protocol, origin, up) in [
+        ("http2", new.address(), true),
+        ("auto", new.address(), true),
+        ("auto", old.address(), true),
+        ("http1", new.address(), false),
+        ("http2", old.address(), false),
+    ] {
+        let tls = "tls: { server_name: origin.test, ca: ca.pem }";
+        let builder = Gateway::builder(&yaml("{}", &format!(", protocol: {protocol}, {tls}")));
+        let builder = builder.set("ORIGIN", &origin);
+        authority.write(builder.dir(), "ca.pem");
+        let (is_up, line) = verdict(&builder.start());
+        assert_eq!(is_up, up, "{protocol} {origin}: {line}");
+    }
 }
 
 fn verdict_of(gateway: &Gateway) -> f64 {

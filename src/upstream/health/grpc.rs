@@ -42,7 +42,7 @@ impl GrpcProbe {
             .header("user-agent", http::USER_AGENT)
             .body(())
             .map_err(Failure::protocol)?;
-        verdict(&http2::exchange(stream, request, self.message.clone()).await?)
+        verdict(&http2::exchange(stream, request, self.message.clone(), |_, _| false).await?)
     }
 }
 

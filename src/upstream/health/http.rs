@@ -1,9 +1,12 @@
-//! A check by one HTTP/1.1 request: its status is a good one, and its body holds a text.
+//! A check by one request, in the HTTP the upstream speaks: its status is a good one, and its body holds
+//! a text.
 //!
 //! Does not follow redirects: a redirect is an answer like any other.
 
-use super::{Failure, FailureKind, MAX_BODY};
+use super::{Failure, FailureKind, MAX_BODY, http2};
 use crate::config::{HealthCheckConfig, HealthCheckMethod, StatusRange};
+use ::http::Request;
+use bytes::Bytes;
 use memchr::memmem;
 use pingora::http::RequestHeader;
 use pingora_core::protocols::Stream;
@@ -41,11 +44,34 @@ impl HttpProbe {
         }
     }
 
+    /// Over HTTP/1.1.
     pub(super) async fn ask(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
         let mut session = HttpSession::new(stream);
         let answered = self.exchange(&mut session, peer).await;
         session.shutdown().await;
         answered
+    }
+
+    /// Over HTTP/2.
+    pub(super) async fn ask_http2(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
+        let scheme = if peer.is_tls() { "https" } else { "http" };
+        let request = Request::builder()
+            .method(self.method)
+            .uri(format!("{scheme}://{}{}", self.authority(peer), self.path))
+            .header("user-agent", USER_AGENT)
+            .header("accept", "*/*")
+            .body(())
+            .map_err(Failure::protocol)?;
+        let enough = |head: &::http::response::Parts, body: &[u8]| {
+            let bad = self.status(head.status.as_u16()).is_err();
+            bad || self.body.as_ref().is_none_or(|text| text.find(body).is_some())
+        };
+        let answer = http2::exchange(stream, request, Bytes::new(), enough).await?;
+        self.status(answer.head.status.as_u16())?;
+        match &self.body {
+            Some(text) if text.find(&answer.body).is_none() => Err(absent(text, &answer.body)),
+            _ => Ok(()),
+        }
     }
 
     async fn exchange(&self, session: &mut HttpSession, peer: &HttpPeer) -> Result<(), Failure> {
@@ -59,21 +85,27 @@ impl HttpProbe {
                 break;
             }
         }
-        if !self.good.iter().any(|good| good.contains(status)) {
-            return Err(Failure::new(FailureKind::Status, format_args!("status {status}")));
-        }
+        self.status(status)?;
         match &self.body {
             Some(text) => found(text, session).await,
             None => Ok(()),
         }
     }
 
+    fn status(&self, status: u16) -> Result<(), Failure> {
+        match self.good.iter().any(|good| good.contains(status)) {
+            true => Ok(()),
+            false => Err(Failure::new(FailureKind::Status, format_args!("status {status}"))),
+        }
+    }
+
+    fn authority(&self, peer: &HttpPeer) -> String {
+        self.host.clone().unwrap_or_else(|| super::authority(peer))
+    }
+
     fn request(&self, peer: &HttpPeer) -> pingora_core::Result<RequestHeader> {
         let mut request = RequestHeader::build(self.method, self.path.as_bytes(), Some(4))?;
-        match &self.host {
-            Some(host) => request.insert_header("Host", host)?,
-            None => request.insert_header("Host", super::authority(peer))?,
-        }
+        request.insert_header("Host", self.authority(peer))?;
         request.insert_header("User-Agent", USER_AGENT)?;
         request.insert_header("Accept", "*/*")?;
         request.insert_header("Connection", "close")?;
@@ -84,10 +116,6 @@ impl HttpProbe {
 /// Reads no more of the body than it takes to find the text.
 async fn found(text: &memmem::Finder<'static>, session: &mut HttpSession) -> Result<(), Failure> {
     let mut body = Vec::new();
-    let absent = |read: &str| {
-        let text = String::from_utf8_lossy(text.needle());
-        Failure::new(FailureKind::Body, format_args!("{text:?} is not in {read}"))
-    };
     while let Some(piece) = session.read_body_bytes().await.map_err(|error| broken(&error))? {
         let room = MAX_BODY.saturating_sub(body.len());
         body.extend(piece.iter().take(room));
@@ -95,10 +123,17 @@ async fn found(text: &memmem::Finder<'static>, session: &mut HttpSession) -> Res
             return Ok(());
         }
         if body.len() >= MAX_BODY {
-            return Err(absent("the first 64 KiB of the body"));
+            break;
         }
     }
-    Err(absent("the body"))
+    Err(absent(text, &body))
+}
+
+/// `read` is what was read of the body.
+fn absent(text: &memmem::Finder<'static>, read: &[u8]) -> Failure {
+    let text = String::from_utf8_lossy(text.needle());
+    let whole = if read.len() < MAX_BODY { "the body" } else { "the first 64 KiB of the body" };
+    Failure::new(FailureKind::Body, format_args!("{text:?} is not in {whole}"))
 }
 
 fn broken(error: &pingora_core::Error) -> Failure {

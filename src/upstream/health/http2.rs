@@ -9,16 +9,23 @@ use pingora_core::protocols::Stream;
 /// Largest head of an answer, in bytes.
 const MAX_HEAD: u32 = 16 * 1024;
 
-/// An answer, read to its end.
+/// An answer, as far as it was read.
 pub(super) struct Answer {
     pub(super) head: response::Parts,
     /// At most 64 KiB.
     pub(super) body: Vec<u8>,
+    /// None if the body was not read to its end.
     pub(super) trailers: HeaderMap,
 }
 
-/// Sends `request` with this body and reads the answer. The connection is gone afterwards.
-pub(super) async fn exchange(stream: Stream, request: Request<()>, body: Bytes) -> Result<Answer, Failure> {
+/// Sends `request` with this body and reads the answer until head and body are `enough`, or to its end.
+/// The connection is gone afterwards.
+pub(super) async fn exchange(
+    stream: Stream,
+    request: Request<()>,
+    body: Bytes,
+    enough: impl Fn(&response::Parts, &[u8]) -> bool,
+) -> Result<Answer, Failure> {
     let (sender, connection) = h2::client::Builder::new()
         .enable_push(false)
         .max_header_list_size(MAX_HEAD)
@@ -28,7 +35,7 @@ pub(super) async fn exchange(stream: Stream, request: Request<()>, body: Bytes) 
     tokio::select! {
         // First: the answer may have been the last thing of the connection.
         biased;
-        answer = answer(sender, request, body) => answer,
+        answer = answer(sender, request, body, enough) => answer,
         ended = connection => Err(match ended {
             Ok(()) => Failure::protocol("the connection ended before the answer"),
             Err(error) => Failure::protocol(error),
@@ -36,7 +43,12 @@ pub(super) async fn exchange(stream: Stream, request: Request<()>, body: Bytes) 
     }
 }
 
-async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -> Result<Answer, Failure> {
+async fn answer(
+    sender: SendRequest<Bytes>,
+    request: Request<()>,
+    body: Bytes,
+    enough: impl Fn(&response::Parts, &[u8]) -> bool,
+) -> Result<Answer, Failure> {
     let mut sender = sender.ready().await.map_err(Failure::protocol)?;
     let empty = body.is_empty();
     let (answer, mut stream) = sender.send_request(request, empty).map_err(Failure::protocol)?;
@@ -45,14 +57,14 @@ async fn answer(sender: SendRequest<Bytes>, request: Request<()>, body: Bytes) -
     }
     let (head, mut received) = answer.await.map_err(Failure::protocol)?.into_parts();
     let mut body = Vec::new();
-    while let Some(piece) = received.data().await {
+    while body.len() < MAX_BODY && !enough(&head, &body) {
+        let Some(piece) = received.data().await else {
+            let trailers = received.trailers().await.map_err(Failure::protocol)?.unwrap_or_default();
+            return Ok(Answer { head, body, trailers });
+        };
         let piece = piece.map_err(Failure::protocol)?;
-        if body.len() + piece.len() > MAX_BODY {
-            return Err(Failure::protocol("an answer of more than 64 KiB"));
-        }
         let _ = received.flow_control().release_capacity(piece.len());
-        body.extend_from_slice(&piece);
+        body.extend(piece.iter().take(MAX_BODY - body.len()));
     }
-    let trailers = received.trailers().await.map_err(Failure::protocol)?.unwrap_or_default();
-    Ok(Answer { head, body, trailers })
+    Ok(Answer { head, body, trailers: HeaderMap::new() })
 }

@@ -14,7 +14,7 @@ pub mod verdict;
 use super::announce;
 use super::endpoint::Endpoint;
 use super::transport::Transport;
-use crate::config::{HealthCheckConfig, HealthCheckType, UpstreamProxyProtocol};
+use crate::config::{HealthCheckConfig, HealthCheckType, UpstreamProtocol, UpstreamProxyProtocol};
 use pingora_core::connectors::TransportConnector;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::{ALPN, Stream};
@@ -36,6 +36,8 @@ pub struct HealthCheck {
     /// Failed checks in a row that take an endpoint out.
     pub unhealthy: u32,
     timeout: Duration,
+    /// What requests speak, and so `http` checks.
+    protocol: UpstreamProtocol,
     probe: Probe,
 }
 
@@ -44,7 +46,7 @@ pub struct HealthCheck {
 struct Settings {
     config: HealthCheckConfig,
     proxy_protocol: UpstreamProxyProtocol,
-    /// Covers the TLS settings.
+    /// Covers protocol and TLS settings.
     group_key: u64,
 }
 
@@ -135,6 +137,7 @@ impl HealthCheck {
             healthy: config.healthy,
             unhealthy: config.unhealthy,
             timeout: config.timeout.0,
+            protocol: transport.protocol,
             probe,
             settings: Settings { config: config.clone(), proxy_protocol, group_key: transport.group_key },
         }
@@ -164,7 +167,11 @@ impl HealthCheck {
         peer.options.total_connection_timeout = Some(self.timeout);
         peer.options.alpn = match self.probe {
             Probe::Grpc(_) => ALPN::H2,
-            _ => ALPN::H1,
+            _ => match self.protocol {
+                UpstreamProtocol::Http1 => ALPN::H1,
+                UpstreamProtocol::Http2 | UpstreamProtocol::H2c => ALPN::H2,
+                UpstreamProtocol::Auto => ALPN::H2H1,
+            },
         };
         if self.settings.proxy_protocol == UpstreamProxyProtocol::V2 {
             announce::announce_own(&mut peer);
@@ -177,8 +184,18 @@ impl HealthCheck {
         let stream: Stream = connected.map_err(|error| Failure::new(FailureKind::Connect, plain(&error)))?;
         match &self.probe {
             Probe::Tcp => tcp::ask(stream).await,
+            Probe::Http(probe) if self.in_http2(&stream) => probe.ask_http2(stream, peer).await,
             Probe::Http(probe) => probe.ask(stream, peer).await,
             Probe::Grpc(probe) => probe.ask(stream, peer).await,
+        }
+    }
+
+    /// Whether a request on this connection would go in HTTP/2.
+    fn in_http2(&self, stream: &Stream) -> bool {
+        match self.protocol {
+            UpstreamProtocol::Http1 => false,
+            UpstreamProtocol::Http2 | UpstreamProtocol::H2c => true,
+            UpstreamProtocol::Auto => stream.selected_alpn_proto() == Some(ALPN::H2),
         }
     }
 }
