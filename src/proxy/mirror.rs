@@ -4,9 +4,13 @@
 //! A copy goes out when the request has been sent whole: what clients give up is not copied.
 
 use super::context::Exchange;
+use super::upstream;
+use crate::config::UpstreamProxyProtocol;
+use crate::upstream::announce::announce;
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::mirror::{Mirror, OnItsWay};
 use crate::upstream::peer::Timeouts;
+use crate::upstream::state::Slot;
 use crate::upstream::tier::Wish;
 use bytes::Bytes;
 use http::{HeaderValue, Uri, Version, header};
@@ -15,6 +19,8 @@ use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 use pingora_core::connectors::http::Connector;
 use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::upstreams::peer::HttpPeer;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +43,8 @@ pub struct Copy {
     body: Vec<Bytes>,
     size: usize,
     timeouts: Timeouts,
+    /// The client, and where it has connected to, if the second upstream is to be told before all else.
+    ends: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The head of a request is about to be sent; it may be one to copy.
@@ -57,7 +65,11 @@ pub fn head_sent(session: &mut Session, head: &RequestHeader, exchange: &mut Exc
     let (mirror, timeouts) = (Arc::clone(mirror), route.timeouts);
     let framed = head.headers.contains_key(header::CONTENT_LENGTH);
     let Some(head) = neutral(head) else { return };
-    exchange.copy = Some(Box::new(Copy { mirror, head, framed, body: Vec::new(), size: 0, timeouts }));
+    let ends = match mirror.pool().config().proxy_protocol {
+        UpstreamProxyProtocol::V2 => upstream::ends(session, exchange),
+        UpstreamProxyProtocol::Off => None,
+    };
+    exchange.copy = Some(Box::new(Copy { mirror, head, framed, body: Vec::new(), size: 0, timeouts, ends }));
     if session.as_mut().is_body_empty() {
         send(exchange);
     }
@@ -97,18 +109,20 @@ fn neutral(head: &RequestHeader) -> Option<Box<RequestHeader>> {
 fn send(exchange: &mut Exchange) {
     let Some(copy) = exchange.copy.take() else { return };
     let metrics = Arc::clone(copy.mirror.pool().metrics());
-    let Some(room) = copy.mirror.enter() else { return metrics.mirrored("too_many") };
+    let (Some(room), Some(slot)) = (copy.mirror.enter(), copy.mirror.pool().enter()) else {
+        return metrics.mirrored("too_many");
+    };
     let connector = CONNECTOR.with(Arc::clone);
     tokio::spawn(async move {
         let limit = copy.timeouts.connect + copy.timeouts.response + copy.timeouts.idle;
-        let sent = tokio::time::timeout(limit, copy.deliver(&connector, room)).await;
+        let sent = tokio::time::timeout(limit, copy.deliver(&connector, (room, slot))).await;
         metrics.mirrored(if sent == Ok(true) { "sent" } else { "failed" });
     });
 }
 
 impl Copy {
     /// Whether an answer came.
-    async fn deliver(self, connector: &Connector, room: OnItsWay) -> bool {
+    async fn deliver(self, connector: &Connector, room: (OnItsWay, Slot)) -> bool {
         let _room = room;
         let pool = Arc::clone(self.mirror.pool());
         let Some(endpoint) = pool.pick(Wish::default(), &[]) else { return false };
@@ -133,7 +147,7 @@ impl Copy {
         endpoint: &Endpoint,
         fresh: bool,
     ) -> Result<(Option<u16>, bool)> {
-        let peer = if fresh { endpoint.fresh_peer(&self.timeouts) } else { endpoint.peer(&self.timeouts) };
+        let peer = self.peer(endpoint, fresh);
         let (mut session, reused) = connector.get_http_session(&*peer).await?;
         self.mirror.pool().metrics().connection(reused);
         session.set_read_timeout(Some(self.timeouts.response.max(Duration::from_millis(1))));
@@ -144,6 +158,15 @@ impl Copy {
             session.shutdown().await;
         }
         Ok((status, reused))
+    }
+
+    fn peer(&self, endpoint: &Endpoint, fresh: bool) -> Box<HttpPeer> {
+        let timeouts = &self.timeouts;
+        let mut peer = if fresh { endpoint.fresh_peer(timeouts) } else { endpoint.peer(timeouts) };
+        if let Some((client, gateway)) = self.ends {
+            announce(&mut peer, client, gateway);
+        }
+        peer
     }
 
     async fn exchange(&self, session: &mut HttpSession) -> Result<Option<u16>> {

@@ -85,7 +85,7 @@ pub fn is_plain_http1(session: &Session, exchange: &mut Exchange) -> bool {
 }
 
 /// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.
-fn ends(session: &Session, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn ends(session: &Session, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
     let connection = exchange.connection.as_ref()?;
     let is_peer = connection.peer.ip() == exchange.client;
     let client = if is_peer { connection.peer } else { SocketAddr::new(exchange.client, 0) };

@@ -113,3 +113,23 @@ fn the_shadow_may_speak_another_version() {
     gateway.wait_metric("portcullis_upstream_mirrored_requests_total", &[("result", "sent")], 1.0);
     assert_eq!(count.load(Ordering::SeqCst), 1);
 }
+
+#[test]
+fn copies_count_towards_the_limit_of_their_upstream() {
+    let gate = Gate::closed();
+    let held = Arc::clone(&gate);
+    let (origin, shadow) = (Origin::fixed("main"), Origin::script(move |_| Reply::ok("late").after(&held)));
+    let yaml = yaml("").replace("[\"{SHADOW}\"]", "[\"{SHADOW}\"], max_requests: 2");
+    let gateway = Gateway::builder(&yaml).origin(&origin).set("SHADOW", shadow.address()).start();
+    let mut client = gateway.connect();
+    for _ in 0..10 {
+        assert_eq!(client.get("a", "/", "").text(), "main");
+    }
+    shadow.wait_requests(2);
+    assert_eq!(copies(&gateway, "too_many"), 8.0);
+    let in_flight =
+        || gateway.metrics().sum("portcullis_upstream_requests_in_flight", &[("upstream", "shadow")]);
+    assert_eq!(in_flight(), 2.0);
+    gate.open();
+    eventually::until("copies that are over", || copies(&gateway, "sent") == 2.0 && in_flight() == 0.0);
+}

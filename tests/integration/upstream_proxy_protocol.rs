@@ -87,6 +87,21 @@ fn a_websocket_is_announced_too() {
 }
 
 #[test]
+fn copies_are_announced_too() {
+    let shadow = Gateway::start(&second("respond: { body: hello }"));
+    let origin = Origin::fixed("main");
+    let yaml = "routes: [{ upstream: app, mirror: { upstream: shadow } }]\nupstreams:\n  \
+                app: { endpoints: [\"{ORIGIN}\"] }\n  \
+                shadow: { endpoints: [\"{SHADOW}\"], proxy_protocol: v2 }\n";
+    let gateway = Gateway::builder(yaml).origin(&origin).set("SHADOW", shadow.address()).start();
+    for client in ["127.0.0.5", "127.0.0.6"] {
+        let path = format!("/{client}");
+        assert_eq!(from(&gateway, client).get("a", &path, "").text(), "main");
+        assert_eq!(client_of(&shadow, &path), client);
+    }
+}
+
+#[test]
 fn the_header_says_where_the_client_connected_to() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let yaml = "routes: [{ upstream: app }]\n\
