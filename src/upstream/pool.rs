@@ -139,8 +139,8 @@ impl Pool {
         let endpoints = names::endpoints(&self.config.endpoints, &self.names);
         let is_as_it_was = {
             let members = self.members.load();
-            let now = members.endpoints().iter().map(|endpoint| (&endpoint.address, endpoint.weight));
-            now.eq(endpoints.iter().map(|endpoint| (&endpoint.address, endpoint.weight)))
+            let now = members.endpoints().iter().map(|it| (&it.address, it.weight, it.backup));
+            now.eq(endpoints.iter().map(|it| (&it.address, it.weight, it.backup)))
         };
         if !is_as_it_was {
             self.replace(&endpoints);

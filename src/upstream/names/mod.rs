@@ -124,7 +124,10 @@ pub fn endpoints(configured: &[EndpointConfig], names: &[Arc<Name>]) -> Vec<Endp
         for address in addresses {
             let place = *places.entry(address.clone()).or_insert(endpoints.len());
             match endpoints.get_mut(place) {
-                Some(twin) => twin.weight = twin.weight.saturating_add(share),
+                Some(twin) => {
+                    twin.weight = twin.weight.saturating_add(share);
+                    twin.backup &= endpoint.backup;
+                }
                 None => endpoints.push(EndpointConfig { address, weight: share, ..endpoint.clone() }),
             }
         }
@@ -207,6 +210,17 @@ mod tests {
         names[0].answered(answer(Ok(&[1]), Ok(&[])));
         names[1].answered(answer(Ok(&[1, 2]), Ok(&[])));
         assert_eq!(shown(&configured, &names), ["10.0.0.1:80=3", "10.0.0.2:80=1"]);
+    }
+
+    #[test]
+    fn a_backup_whose_address_is_a_primarys_too_is_a_primary() {
+        let backup = EndpointConfig { backup: true, ..named("a.test", 1) };
+        for configured in [[backup.clone(), named("b.test", 1)], [named("b.test", 1), backup]] {
+            let names = names(&configured, &[]);
+            assert!(names.iter().all(|name| name.answered(answer(Ok(&[1]), Ok(&[])))));
+            let endpoints = endpoints(&configured, &names);
+            assert!(endpoints.len() == 1 && !endpoints[0].backup, "{endpoints:?}");
+        }
     }
 
     #[test]
