@@ -1,4 +1,4 @@
-"""An echoing websocket server with permessage-deflate: the origin of the Autobahn cases.
+"""An echoing websocket server with permessage-deflate: the origin of the Autobahn cases and of websocket_calls.py.
 
 Listens on a free port of loopback, prints it, and ends when its standard input does.
 """

@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 const SITES: &str =
     "routes: [{ respond: { body: hello } }]\ncertificates: [{ cert: app.pem, key: app.key }]\n";
 
-/// A program of the gate's tools.
-fn tool(name: &str) -> Option<PathBuf> {
+/// A program of the gate's tools; `None` where they are not installed.
+pub fn tool(name: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("PORTCULLIS_TEST_TOOLS") else {
         eprintln!("NOT TESTED: {name} is not there; tests/run.sh installs it");
         return None;
@@ -95,7 +95,7 @@ fn sslyze_sees_when_a_policy_is_not_kept() {
 }
 
 /// A process that ends with the test.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -105,8 +105,13 @@ impl Drop for Running {
 }
 
 /// An echoing websocket server with compression; its address.
-fn echo_server(python: &Path) -> (Running, String) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate/websocket_echo.py");
+pub fn echo_server(python: &Path) -> (Running, String) {
+    serving(python, "websocket_echo.py")
+}
+
+/// A server of `tests/gate`, which says its port first; its address.
+pub fn serving(python: &Path, script: &str) -> (Running, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gate").join(script);
     let mut command = Command::new(python);
     command.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut server = Running(command.spawn().expect("a server"));

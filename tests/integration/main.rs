@@ -37,6 +37,7 @@ mod ocsp;
 mod prior_knowledge;
 mod prometheus;
 mod proxy_protocol;
+mod real_origins;
 mod rejections;
 mod reload;
 mod reload_under_load;
