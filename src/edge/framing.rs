@@ -33,6 +33,8 @@ enum Rest {
     Nothing,
     Length(u64),
     Chunked(Chunks),
+    /// Nobody can say where it ends, so nothing that follows is a request.
+    Broken,
 }
 
 /// Why bytes do not go to the engine.
@@ -66,6 +68,11 @@ impl Framing {
     /// Whether bytes wait for their turn.
     pub fn holds(&self) -> bool {
         self.given < self.held.len()
+    }
+
+    /// Whether a body has broken off: what comes from now on belongs to nobody.
+    pub fn is_broken(&self) -> bool {
+        self.body == Rest::Broken
     }
 
     /// Whether nothing of the last request is left to read.
@@ -128,13 +135,19 @@ impl Framing {
                 connection.handed(self.head.bytes());
                 return Ok(taken);
             }
-            Rest::Nothing => 0,
+            Rest::Nothing | Rest::Broken => 0,
             Rest::Length(left) => {
                 let here = (*left).min(bytes.len() as u64);
                 *left -= here;
                 here as usize
             }
-            Rest::Chunked(chunks) => chunks.follow(bytes).map_err(|fault| Refused::Body(BadChunk(fault)))?,
+            Rest::Chunked(chunks) => match chunks.follow(bytes) {
+                Ok(taken) => taken,
+                Err(fault) => {
+                    self.body = Rest::Broken;
+                    return Err(Refused::Body(BadChunk(fault)));
+                }
+            },
         };
         if matches!(self.body, Rest::Length(0) | Rest::Chunked(Chunks::Done)) {
             self.body = Rest::Nothing;

@@ -189,6 +189,9 @@ impl EdgeStream {
     /// Reads what belongs to the request being read, and no byte of the next one: those are waited with
     /// until the exchange is over, which wakes whoever asks for them.
     fn poll_request(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.framing.is_broken() {
+            return self.poll_discard(cx);
+        }
         let start = buf.filled().len();
         let enough = self.framing.give(&self.connection, buf);
         let given = buf.filled().len();
@@ -203,6 +206,18 @@ impl EdgeStream {
             cut.map_err(|refused| self.give_up(refused, cx))?;
         }
         if buf.filled().len() == start { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Whoever reads on only waits for the client to end: it must not be reset before it has its answer.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut scratch = [0; 4096];
+            let mut read = ReadBuf::new(&mut scratch);
+            ready!(self.transport.poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     fn give_up(&mut self, refused: Refused, cx: &mut Context<'_>) -> io::Error {
@@ -426,7 +441,7 @@ impl Shutdown for EdgeStream {
     async fn shutdown(&mut self) {
         if let Err(error) = AsyncWriteExt::shutdown(self).await {
             log::debug!("closing the connection from {}: {error}", self.connection.peer);
-        } else if self.refused {
+        } else if self.refused || self.framing.is_broken() {
             self.linger().await;
         }
     }

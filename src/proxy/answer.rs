@@ -151,14 +151,18 @@ async fn drain(session: &mut ServerSession, limit: Duration) {
     }
 }
 
-/// Whether the request body ended, or broke off, before more than `limit` bytes of it had come.
+/// Whether the request body ended before more than `limit` bytes of it had come. Where one that broke off
+/// ends nobody knows: what follows is no request.
 async fn read_and_drop(session: &mut ServerSession, limit: u64) -> bool {
     let mut read = 0;
-    while let Ok(Some(chunk)) = session.read_request_body().await {
-        read += chunk.len() as u64;
+    loop {
+        match session.read_request_body().await {
+            Ok(Some(chunk)) => read += chunk.len() as u64,
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
         if read > limit {
             return false;
         }
     }
-    true
 }

@@ -75,6 +75,25 @@ fn a_broken_chunk_ends_the_exchange_and_spoils_no_upstream_connection() {
     assert!(origin.requests().iter().all(|request| request.target() == "/after"), "{:?}", origin.requests());
 }
 
+/// The body is dropped after an answer of our own; its end, and a request, come when it has broken already.
+#[test]
+fn nothing_follows_a_broken_body_however_it_goes_on() {
+    let origin = Origin::fixed("hello");
+    let yaml = "routes: [{ path: /own, respond: { body: own } }, { upstream: [\"{ORIGIN}\"] }]";
+    let gateway = Gateway::with_origin(yaml, &origin);
+    for begun in ["zz\r\n", "\r\n", "5\r\nhello!", "1;\n"] {
+        let mut connection = gateway.connect();
+        connection
+            .send(format!("POST /own HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{begun}"));
+        assert_eq!(connection.response().status, 200, "{begun:?}");
+        // The gateway may have closed already.
+        let _ = connection.try_send("0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
+        let rest = connection.rest();
+        assert!(rest.is_empty(), "{begun:?}: {}", String::from_utf8_lossy(&rest));
+    }
+    assert!(origin.requests().is_empty(), "{:?}", origin.requests());
+}
+
 #[test]
 fn a_body_is_never_taken_for_a_request() {
     let (gateway, origin) = gateway();
