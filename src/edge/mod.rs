@@ -36,5 +36,6 @@ pub mod silence;
 pub mod socket;
 pub mod stream;
 pub mod trailers;
+pub mod transport;
 pub mod websocket;
 pub mod worker;

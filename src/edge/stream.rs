@@ -11,6 +11,7 @@ use super::framing::{Framing, Refused};
 use super::refusal::Refusals;
 use super::socket::Socket;
 use super::trailers::Trailers;
+use super::transport::Transport;
 use super::websocket::Goodbye;
 use crate::snapshot::{Cause, Rejection};
 use async_trait::async_trait;
@@ -20,7 +21,6 @@ use pingora_core::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
     UniqueID, UniqueIDType,
 };
-use pingora_core::tls::tokio_ssl::SslStream;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -42,14 +42,6 @@ thread_local! {
     /// The buffer of the last answer, for the next one: a worker writes one answer at a time
     /// nearly always, so one spare serves them all.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// What carries the bytes.
-pub enum Transport {
-    /// Plain TCP.
-    Plain(Socket),
-    /// TLS, handshaken.
-    Tls(Box<SslStream<Socket>>),
 }
 
 /// See the module documentation.
@@ -128,10 +120,7 @@ impl EdgeStream {
 
     /// What the bytes come from.
     pub fn socket_mut(&mut self) -> &mut Socket {
-        match &mut *self.transport {
-            Transport::Plain(socket) => socket,
-            Transport::Tls(tls) => tls.get_mut(),
-        }
+        self.transport.socket_mut()
     }
 
     fn buffer(&mut self) -> &mut Vec<u8> {
@@ -249,43 +238,6 @@ impl EdgeStream {
         };
         // Whatever comes of it, the connection closes now.
         let _ = tokio::time::timeout(LINGER, listen).await;
-    }
-}
-
-impl Transport {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Transport::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Transport::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, buf),
-        }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Transport::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Transport::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Transport::Plain(_) => Poll::Ready(Ok(())),
-            Transport::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Transport::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Transport::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
-        }
-    }
-
-    fn socket(&self) -> &Socket {
-        match self {
-            Transport::Plain(socket) => socket,
-            Transport::Tls(tls) => tls.get_ref(),
-        }
     }
 }
 
