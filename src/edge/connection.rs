@@ -6,6 +6,7 @@ use super::listener::Listener;
 use super::stream::EdgeStream;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::demands::Settled;
+use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use pingora::http::ResponseHeader;
@@ -37,6 +38,7 @@ pub struct Connection {
     websocket: AtomicBool,
     handed: AtomicU64,
     body: AtomicU64,
+    answer: Mutex<Option<Bytes>>,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
 }
@@ -116,6 +118,7 @@ impl Connection {
             websocket: AtomicBool::new(false),
             handed: AtomicU64::new(0),
             body: AtomicU64::new(0),
+            answer: Mutex::new(None),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
         }
@@ -177,6 +180,16 @@ impl Connection {
             CHUNKED => Body::Chunked,
             length => Body::Length(length),
         }
+    }
+
+    /// Gives the door a whole response of HTTP/1: the stream writes it when it is flushed next.
+    pub fn give_answer(&self, answer: Bytes) {
+        *self.answer.lock() = Some(answer);
+    }
+
+    /// Takes the response to be written.
+    pub(super) fn take_answer(&self) -> Option<Bytes> {
+        self.answer.lock().take()
     }
 
     /// Whether the connection is to be kept though the engine, after a failed exchange, is about to

@@ -15,6 +15,7 @@ use super::transport::Transport;
 use super::websocket::Goodbye;
 use crate::snapshot::{Cause, Rejection};
 use async_trait::async_trait;
+use bytes::{Buf, Bytes};
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::protocols::tls::{SslDigest, TlsRef};
 use pingora_core::protocols::{
@@ -49,6 +50,8 @@ pub struct EdgeStream {
     transport: ManuallyDrop<Transport>,
     out: Vec<u8>,
     sent: usize,
+    /// What is still to be written of a response that was given in one piece.
+    answer: Bytes,
     deadline: Deadline,
     framing: Framing,
     /// Of HTTP/2.
@@ -88,6 +91,7 @@ impl EdgeStream {
             transport: ManuallyDrop::new(transport),
             out: Vec::new(),
             sent: 0,
+            answer: Bytes::new(),
             deadline,
             framing: Framing::default(),
             trailers: Trailers::default(),
@@ -143,8 +147,25 @@ impl EdgeStream {
         if self.out.capacity() > 0 {
             self.out.clear();
             self.sent = 0;
-            SPARE.set(std::mem::take(&mut self.out));
+            let out = std::mem::take(&mut self.out);
+            // A stream may be dropped, with what it holds, when its thread ends.
+            let _ = SPARE.try_with(|spare| spare.set(out));
         }
+        if !self.answer.is_empty() {
+            ready!(self.poll_write_answer(cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.answer.is_empty() {
+            let count = ready!(self.transport.poll_write(cx, &self.answer))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.answer.advance(count);
+        }
+        self.answer = Bytes::new();
         Poll::Ready(Ok(()))
     }
 
@@ -286,6 +307,9 @@ impl AsyncWrite for EdgeStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(answer) = self.connection.take_answer() {
+            self.answer = answer;
+        }
         ready!(self.poll_drain(cx))?;
         self.transport.poll_flush(cx)
     }
@@ -355,12 +379,7 @@ impl EdgeStream {
 /// of its response, if the socket takes it at once.
 impl Drop for EdgeStream {
     fn drop(&mut self) {
-        if let Some(rest @ [_, ..]) = self.out.get(self.sent..)
-            && let Poll::Ready(Ok(count)) =
-                self.transport.poll_write(&mut Context::from_waker(Waker::noop()), rest)
-        {
-            self.sent += count;
-        }
+        let _ = self.poll_drain(&mut Context::from_waker(Waker::noop()));
         // SAFETY: taken once, and nothing of this value is used after its drop.
         let transport = unsafe { ManuallyDrop::take(&mut self.transport) };
         if self.connection.wants_back() {
@@ -375,6 +394,7 @@ impl Drop for EdgeStream {
                 refused: self.refused,
                 digests: self.digests.clone(),
                 sent: self.sent,
+                answer: std::mem::take(&mut self.answer),
                 goodbye: None,
             };
             self.connection.give_back(Box::new(kept));

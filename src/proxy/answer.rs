@@ -3,14 +3,18 @@
 use super::context::Exchange;
 use super::decide::{Verdict, fixed};
 use super::intake::declared_length;
-use crate::snapshot::Rejection;
+use super::whole;
+use crate::snapshot::{FixedResponse, Rejection};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
-use pingora::Result;
 use pingora::http::ResponseHeader;
+use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::timeout;
 
 /// A request body up to this size is read and dropped so that the connection can be kept; the
@@ -38,7 +42,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
         Verdict::Forward => {}
         Verdict::Respond(route) => {
             if let Some(response) = fixed(&route) {
-                send(response.head.clone(), response.body.clone(), session, exchange).await?;
+                send_fixed(response, session, exchange).await?;
             }
         }
         Verdict::Redirect(head) => send(*head, Bytes::new(), session, exchange).await?,
@@ -71,7 +75,53 @@ pub async fn send_page(
     let snapshot = Arc::clone(&exchange.snapshot);
     let page = snapshot.pages.page(rejection, &session.req_header().headers);
     exchange.refused = Some(rejection);
-    send(page.head.clone(), page.body.clone(), session, exchange).await
+    send_fixed(page, session, exchange).await
+}
+
+/// A response that is the same for every request leaves in one piece where HTTP/1 and the request allow it.
+async fn send_fixed(
+    response: &FixedResponse,
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+) -> Result<()> {
+    let Some(piece) = in_one_piece(response, session, exchange) else {
+        return send(response.head.clone(), response.body.clone(), session, exchange).await;
+    };
+    if let Some(connection) = &exchange.connection {
+        connection.give_answer(piece);
+    }
+    exchange.status = response.head.status.as_u16();
+    exchange.whole = Some(0);
+    flush(session, exchange.snapshot.limits.body_idle_timeout).await?;
+    exchange.whole = Some(response.body.len() as u64);
+    Ok(())
+}
+
+/// The engine would close the connection after an answer to a request whose body it has not read, and keeps the
+/// body from HEAD: both are left to it.
+fn in_one_piece(response: &FixedResponse, session: &mut ServerSession, exchange: &Exchange) -> Option<Bytes> {
+    if exchange.connection.is_none() || session.req_header().method == Method::HEAD || !session.is_body_done()
+    {
+        return None;
+    }
+    let http1 = session.as_http1()?;
+    if http1.response_written().is_some() {
+        return None;
+    }
+    let second = exchange.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    whole::of(response, second, http1.will_keepalive())
+}
+
+/// Writes out what the door holds. Nearly always the socket takes it at once, and no timer is made.
+async fn flush(session: &mut ServerSession, limit: Duration) -> Result<()> {
+    let mut flushed = pin!(session.finish_body());
+    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(flushed.as_mut().poll(cx))).await {
+        return done;
+    }
+    match timeout(limit, flushed).await {
+        Ok(done) => done,
+        Err(_) => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
+    }
 }
 
 async fn send(

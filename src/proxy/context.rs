@@ -46,6 +46,8 @@ pub struct Exchange {
     pub refused: Option<Rejection>,
     /// The status sent, once a response head was written or given up.
     pub status: u16,
+    /// The answer was given to the door in one piece, and so many bytes of its body were taken by the socket.
+    pub whole: Option<u64>,
     /// Created or kept when something needs it.
     pub request_id: RequestId,
     /// Request body bytes seen.
@@ -138,6 +140,7 @@ impl Exchange {
             rejection_detail: None,
             refused: None,
             status: 0,
+            whole: None,
             request_id: RequestId::default(),
             body_bytes: 0,
             copy: None,

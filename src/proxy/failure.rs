@@ -52,6 +52,7 @@ fn bad_chunk(error: &Error) -> Option<&BadChunk> {
 pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
     if matches!(rejection, Rejection::ClientClosed | Rejection::WriteTimeout)
         || answer::begun(session).is_some()
+        || exchange.whole.is_some()
     {
         return;
     }

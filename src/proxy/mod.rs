@@ -2,7 +2,8 @@
 //!
 //! [`gateway`] is the table of contents: the engine's phases in running order. Each phase's work
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
-//! evaluates client address, access and route, [`answer`] gives the gateway's own answers,
+//! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
+//! piece),
 //! [`lane`] forwards simple requests without the engine, [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
@@ -30,3 +31,4 @@ pub mod response_head;
 pub mod retry;
 pub mod upstream;
 pub mod upstream_deadline;
+pub mod whole;

@@ -25,7 +25,7 @@ pub fn write(
         log::debug!("request {}: {cause}", exchange.request_id.as_str());
     }
     let bytes_in = session.body_bytes_read() as u64;
-    let bytes_out = session.body_bytes_sent() as u64;
+    let bytes_out = session.body_bytes_sent() as u64 + exchange.whole.unwrap_or(0);
     let duration = exchange.started.elapsed();
     let head = session.req_header();
     series(exchange).observe(&head.method, exchange.status, duration.as_secs_f64(), bytes_in, bytes_out);

@@ -31,7 +31,7 @@ pub(super) fn trailers_only(rejection: Rejection, text: &'static str) -> FixedRe
     put(&mut head, GRPC_STATUS, HeaderValue::from(status(rejection)));
     put(&mut head, GRPC_MESSAGE, HeaderValue::from_static(text));
     put(&mut head, header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-    FixedResponse { head, body: Bytes::new() }
+    FixedResponse::of(head, Bytes::new())
 }
 
 /// What an HTTP status means to a call, by the protocol's own table (grpc.io, "HTTP to gRPC Status Code

@@ -1,12 +1,13 @@
 //! What a route does with its requests: send them on, redirect, or answer.
 //!
-//! Answers are rendered here once; a request only clones the head.
+//! Answers are rendered here once; a request clones the head at most.
 
 use crate::config::{Problems, RedirectConfig, RespondConfig, Source};
 use crate::upstream::split::Split;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Where a route's requests go.
 pub enum Target {
@@ -33,6 +34,8 @@ impl Target {
 /// connection headers the engine puts in: empty ones it replaces, because a head that grows is
 /// allocated twice.
 pub struct FixedResponse {
+    /// No other response of the process has it.
+    pub id: u64,
     /// Status and headers.
     pub head: ResponseHeader,
     /// The whole body.
@@ -45,7 +48,13 @@ impl FixedResponse {
         let mut head = bare_head(status);
         put(&mut head, http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         put(&mut head, http::header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        FixedResponse { head: with_room(head), body }
+        FixedResponse::of(with_room(head), body)
+    }
+
+    /// A head that is sent as it is.
+    pub(super) fn of(head: ResponseHeader, body: Bytes) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        FixedResponse { id: NEXT.fetch_add(1, Relaxed), head, body }
     }
 
     /// What `respond:` at `path` stands for; an unreadable body file is a problem.
@@ -77,7 +86,7 @@ impl FixedResponse {
         if status != StatusCode::NO_CONTENT {
             put(&mut head, http::header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        Some(FixedResponse { head: with_room(head), body })
+        Some(FixedResponse::of(with_room(head), body))
     }
 }
 

@@ -35,6 +35,7 @@ mod listeners;
 mod mirror;
 mod names;
 mod ocsp;
+mod own_answers;
 mod prior_knowledge;
 mod prometheus;
 mod proxy_protocol;
