@@ -137,7 +137,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
             Ok(None) => return,
             Err(reason) => return refuse(reason),
         };
-        match self.open(&listener, socket, &limits, &mut wait).await {
+        // Its memory is given back: the task of a connection is as large as the largest thing in it, for as long
+        // as the connection is open.
+        match Box::pin(self.open(&listener, socket, &limits, &mut wait)).await {
             Ok(Some(opened)) => {
                 let shutdown = post.leaving();
                 let peers = Peers { peer: admitted.peer, transport_peer: peer };
@@ -216,7 +218,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         peers: Peers,
         limits: &Limits,
         leaving: ShutdownWatch,
-    ) -> EdgeStream {
+    ) -> Box<EdgeStream> {
         let Opened { transport, tls, prior_knowledge } = opened;
         let (fd, tls_digest, alpn) = match &transport {
             Transport::Plain(socket) => (socket.fd(), None, prior_knowledge.then_some(ALPN::H2)),
@@ -239,13 +241,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
         let connection = Arc::new(Connection::new(listener, peers, tls, multiplexed, leaving));
         let digests =
             Digests { proxy: connection.into_digest(), socket: Arc::new(socket), tls: tls_digest, alpn };
-        EdgeStream::new(
-            transport,
-            connection,
-            digests,
-            self.refusals.clone(),
-            Deadline::new(limits.header_timeout),
-        )
+        let deadline = Deadline::new(limits.header_timeout);
+        Box::new(EdgeStream::new(transport, connection, digests, self.refusals.clone(), deadline))
     }
 }
 

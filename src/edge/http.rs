@@ -15,15 +15,16 @@ use std::sync::Arc;
 /// Serves a connection until it ends.
 pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
     app: &Arc<A>,
-    stream: EdgeStream,
+    stream: Box<EdgeStream>,
     wait: Wait,
     refusals: &Refusals,
     shutdown: &ShutdownWatch,
 ) {
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-        http2::serve(app, stream, refusals, shutdown).await;
+        // Far larger than what a connection of HTTP/1 needs of its task.
+        Box::pin(http2::serve(app, stream, refusals, shutdown)).await;
     } else {
-        serve_http1(app, Box::new(stream), wait, &refusals.snapshots, shutdown).await;
+        serve_http1(app, stream, wait, &refusals.snapshots, shutdown).await;
     }
 }
 

@@ -65,7 +65,7 @@ pub async fn is_preface(socket: &mut Socket, first: u8, limit: Duration) -> Resu
 /// Serves a connection until it ends.
 pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
     app: &Arc<A>,
-    stream: EdgeStream,
+    stream: Box<EdgeStream>,
     refusals: &Refusals,
     shutdown: &ShutdownWatch,
 ) {
@@ -77,7 +77,7 @@ pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
         socket_digest: stream.get_socket_digest(),
     });
     let limits = refusals.snapshots.load().limits;
-    let shaken = timeout(limits.header_timeout, handshake(Box::new(stream), Some(options(&limits)))).await;
+    let shaken = timeout(limits.header_timeout, handshake(stream, Some(options(&limits)))).await;
     let engine = match shaken {
         Ok(Ok(engine)) => engine,
         Ok(Err(error)) => return log::debug!("HTTP/2 from {}: {error}", connection.peer),

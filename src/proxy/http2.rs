@@ -47,7 +47,8 @@ pub async fn forward(session: &mut Session, exchange: &mut Exchange) -> Result<b
     let new = || Arc::new(Connector::new(Some(ConnectorOptions::new(room))));
     let connector = CONNECTOR.with(|connector| Arc::clone(connector.get_or_init(new)));
     loop {
-        match attempt(&connector, session, exchange).await {
+        // Every request has a future with room for this one, and few need it.
+        match Box::pin(attempt(&connector, session, exchange)).await {
             Err(error) if error.retry() => {}
             ended => return ended.map(|()| true),
         }

@@ -67,7 +67,8 @@ impl Lane {
         let reused = idle.is_some();
         let stream = match idle {
             Some(stream) => stream,
-            None => match self.connector.new_stream(&*peer).await {
+            // In a box that is gone when the request waits for its answer.
+            None => match Box::pin(self.connector.new_stream(&*peer)).await {
                 Ok(stream) => stream,
                 Err(error) => return Err(retry::connect_failed(error.into_up(), exchange).into_up()),
             },
