@@ -34,6 +34,7 @@ fn record() -> AccessRecord<'static> {
         endpoint: Some("127.0.0.1:9000"),
         upstream_time: Some(Duration::from_micros(1111)),
         attempts: 1,
+        retries: None,
         route: "api",
         generation: 3,
         rejection: None,

@@ -70,6 +70,8 @@ pub struct Attempts {
     pub failed: Vec<Arc<Endpoint>>,
     /// There is to be another.
     pub again: bool,
+    /// Why there were further ones, for the record.
+    reasons: String,
     /// The endpoint of the next one, where it is not to be chosen.
     pub next: Option<Arc<Endpoint>>,
     /// Kept connections are no longer trusted: one was dead.
@@ -185,6 +187,23 @@ impl Attempts {
         self.answered = false;
         self.read_ahead = false;
         self.late = None;
+    }
+
+    /// There is to be another one, for this reason: a word of the metric.
+    pub fn once_more(&mut self, reason: &'static str) {
+        self.again = true;
+        if let Some(pool) = &self.pool {
+            pool.metrics().retry(reason);
+        }
+        if !self.reasons.is_empty() {
+            self.reasons.push(',');
+        }
+        self.reasons.push_str(reason);
+    }
+
+    /// The reasons of all after the first, with commas; `None` when there was one.
+    pub fn reasons(&self) -> Option<&str> {
+        (!self.reasons.is_empty()).then_some(&*self.reasons)
     }
 
     /// How many of them count: one that found its connection dead was none.

@@ -60,6 +60,7 @@ pub fn write(
         endpoint: endpoint.map(|endpoint| &*endpoint.label),
         upstream_time: exchange.attempt.took,
         attempts: exchange.attempt.count,
+        retries: exchange.attempt.reasons(),
         route: exchange.route.as_ref().map_or(unrouted_name(exchange), |route| &route.name),
         generation: snapshot.generation,
         rejection: exchange.rejection.map(Rejection::reason),

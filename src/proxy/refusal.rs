@@ -61,6 +61,7 @@ impl Recorder for RefusalRecords {
             endpoint: None,
             upstream_time: None,
             attempts: 0,
+            retries: None,
             route: "rejected",
             generation: snapshot.generation,
             rejection: Some(cause.rejection.reason()),

@@ -152,9 +152,9 @@ fn again_on_fresh(exchange: &mut Exchange) -> bool {
     if attempt.fresh || !pool.retry().stale {
         return false;
     }
-    pool.metrics().retry("stale");
     attempt.next = Some(endpoint.clone());
-    (attempt.fresh, attempt.again) = (true, true);
+    attempt.fresh = true;
+    attempt.once_more("stale");
     true
 }
 
@@ -169,8 +169,7 @@ fn elsewhere(exchange: &mut Exchange) -> bool {
     if !pool.has_endpoint(&attempt.failed) {
         return false;
     }
-    pool.metrics().retry("connect");
-    attempt.again = true;
+    attempt.once_more("connect");
     true
 }
 
@@ -185,11 +184,10 @@ fn once_more(exchange: &mut Exchange, reason: &'static str) -> bool {
         pool.metrics().retry_denied();
         return false;
     }
-    pool.metrics().retry(reason);
     attempt.failed.extend(attempt.endpoint.clone());
     if !pool.has_endpoint(&attempt.failed) {
         attempt.next = attempt.failed.pop();
     }
-    attempt.again = true;
+    attempt.once_more(reason);
     true
 }

@@ -47,6 +47,8 @@ fn a_connection_that_died_under_a_request_costs_the_client_nothing() {
     assert!(posts.iter().all(|post| post.body == b"order=1"), "the body goes along");
     let record = gateway.wait_record(|record| record["attempts"] == 2);
     assert_eq!((&record["status"], &record["rejection"]), (&200.into(), &serde_json::Value::Null));
+    assert_eq!(record["retries"], "stale");
+    assert!(gateway.wait_record(|record| record["attempts"] == 1)["retries"].is_null());
 }
 
 #[test]
@@ -135,6 +137,7 @@ fn the_last_answer_passes_as_it_is() {
     assert_eq!((answer.header("x-attempt"), answer.header("retry-after")), (Some("2"), Some("7")));
     let record = gateway.wait_record_of("/");
     assert_eq!((&record["attempts"], &record["rejection"]), (&3.into(), &serde_json::Value::Null));
+    assert_eq!(record["retries"], "502,502");
 }
 
 #[test]
@@ -217,6 +220,7 @@ fn an_endpoint_that_cannot_be_reached_is_left_for_another_with_any_method() {
         assert_eq!(answer.text(), "fine");
     }
     assert!(retries(&gateway, "connect") >= 2.0);
+    assert_eq!(gateway.wait_record(|record| record["attempts"] == 2)["retries"], "connect");
 }
 
 #[test]

@@ -182,6 +182,7 @@ fn append_value(
         Field::Protocol => Some(record.protocol.as_bytes()),
         Field::Upstream => record.upstream.map(str::as_bytes),
         Field::Endpoint => record.endpoint.map(str::as_bytes),
+        Field::Retries => record.retries.map(str::as_bytes),
         Field::Route => Some(record.route.as_bytes()),
         Field::Rejection => record.rejection.map(str::as_bytes),
         Field::RejectionDetail => record.rejection_detail.map(str::as_bytes),

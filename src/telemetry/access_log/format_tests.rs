@@ -26,6 +26,7 @@ fn record() -> AccessRecord<'static> {
         endpoint: Some("127.0.0.1:9000"),
         upstream_time: Some(Duration::from_micros(999)),
         attempts: 1,
+        retries: None,
         route: "api",
         generation: 3,
         rejection: None,
@@ -82,8 +83,17 @@ fn json_has_the_keys_of_the_contract_in_their_order() {
 fn json_leaves_out_what_is_not_there() {
     let text = line(&Format::Json, &bare(), &Redaction::default());
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let missing =
-        ["peer", "tls", "query", "upstream", "endpoint", "upstream_ms", "rejection", "rejection_detail"];
+    let missing = [
+        "peer",
+        "tls",
+        "query",
+        "upstream",
+        "endpoint",
+        "upstream_ms",
+        "retries",
+        "rejection",
+        "rejection_detail",
+    ];
     assert!(missing.iter().all(|key| value.get(key).is_none()), "{text}");
     assert_eq!(value["attempts"], 1);
 }

@@ -46,6 +46,8 @@ pub struct AccessRecord<'a> {
     pub upstream_time: Option<Duration>,
     /// Attempts to reach an endpoint.
     pub attempts: u32,
+    /// Why there was more than one attempt: a word for each further one, with commas.
+    pub retries: Option<&'a str>,
     /// Name of the route, `none` or `rejected`.
     pub route: &'a str,
     /// Generation of the configuration that decided.
@@ -81,8 +83,8 @@ fields! {
     Time "time" RequestId "request_id" Client "client" Peer "peer" Listener "listener" Tls "tls"
     Method "method" Host "host" Path "path" Query "query" Protocol "protocol" Status "status"
     BytesIn "bytes_in" BytesOut "bytes_out" Duration "duration_ms" Upstream "upstream"
-    Endpoint "endpoint" UpstreamTime "upstream_ms" Attempts "attempts" Route "route"
-    Generation "generation" Rejection "rejection" RejectionDetail "rejection_detail"
+    Endpoint "endpoint" UpstreamTime "upstream_ms" Attempts "attempts" Retries "retries"
+    Route "route" Generation "generation" Rejection "rejection" RejectionDetail "rejection_detail"
     UserAgent "user_agent" Referer "referer"
 }
 
