@@ -149,3 +149,15 @@ impl Watch {
 fn jittered(interval: Duration) -> Duration {
     interval.mul_f64(rand::thread_rng().gen_range(0.9..1.1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_spread_out_by_a_tenth_of_their_interval() {
+        let spans: Vec<_> = (0..1_000).map(|_| jittered(Duration::from_secs(10)).as_millis()).collect();
+        assert!(spans.iter().all(|span| (9_000..=11_000).contains(span)));
+        assert!(spans.iter().any(|span| *span < 9_500) && spans.iter().any(|span| *span > 10_500));
+    }
+}

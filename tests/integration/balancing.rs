@@ -68,8 +68,9 @@ fn one_slow_endpoint_hardly_slows_p2c() {
     assert!(p99 >= SLOW && got == 100, "{p99:?}, {got} requests");
     // Fewer than one in a hundred: the P99 is that of the fast endpoints. On a machine so busy that these are
     // as slow at times, the choice is right and the count is not: hence three tries.
-    let tries = [(); 3].map(|()| slowed("p2c").1);
-    assert!(tries.iter().any(|got| *got < 3), "the slow endpoint got {tries:?} of 300");
+    let tries = [(); 3].map(|()| slowed("p2c"));
+    let good = |(fast, got): &(Duration, usize)| *got < 3 && *fast * 5 <= p99;
+    assert!(tries.iter().any(good), "P99 and requests of 300 at the slow endpoint: {tries:?}, not {p99:?}");
 }
 
 #[test]

@@ -67,3 +67,34 @@ fn two_upstreams_at_one_address_never_share_a_connection() {
         "a kept connection was verified against another authority"
     );
 }
+
+#[test]
+fn requests_and_checks_show_their_certificate_and_say_whom_they_want() {
+    let (root, clients, others) =
+        (Authority::new("root"), Authority::new("clients"), Authority::new("others"));
+    // An origin with an opinion on both: another gateway.
+    let origin = Gateway::builder(
+        "routes: [{ respond: { body: secret } }]\ntls: { unknown_names: refuse }\n\
+         certificates: [{ cert: strict.pem, key: strict.key, client_auth: { ca: clients.pem } }]\n",
+    );
+    root.issue(&["strict.test"]).write(origin.dir(), "strict");
+    clients.write(origin.dir(), "clients.pem");
+    let origin = origin.start();
+    let rows = [
+        ("strict.test", "verify: true, cert: known.pem, key: known.key", 200),
+        ("strict.test", "verify: true", 502),
+        ("strict.test", "verify: true, cert: stranger.pem, key: stranger.key", 502),
+        ("unknown.test", "verify: false, cert: known.pem, key: known.key", 502),
+    ];
+    for (name, settings, status) in rows {
+        let tls = format!("{{ server_name: {name}, ca: ca.pem, {settings} }}\n    health_check: {{}}");
+        let builder = Gateway::builder(&yaml(&tls)).set("ORIGIN", origin.address());
+        root.write(builder.dir(), "ca.pem");
+        clients.issue(&["known"]).write(builder.dir(), "known");
+        others.issue(&["known"]).write(builder.dir(), "stranger");
+        let gateway = builder.start();
+        let up = gateway.metrics().get("portcullis_upstream_endpoint_up", &[]);
+        assert_eq!(up, Some(f64::from(u8::from(status == 200))), "the check: {name} {settings}");
+        assert_eq!(gateway.get("strict.test", "/").status, status, "{name} {settings}");
+    }
+}
