@@ -7,7 +7,7 @@
 //! upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
 //! the client is.
 //!
-//! [`protocol`] says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
+//! `protocol` says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
 //! endpoint keeps idle connections.
 //!
 //! The room knows nothing of routes or requests.
