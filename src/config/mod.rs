@@ -12,6 +12,7 @@ mod defaults;
 mod each;
 mod endpoint_address;
 pub mod error;
+pub mod file;
 pub mod health_check;
 pub mod listener;
 pub mod load;

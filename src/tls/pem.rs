@@ -5,14 +5,14 @@
 //! another one covers them too, is [`super::store`]'s business.
 
 use super::certificate::{key_type, subject, validity};
-use crate::config::{CertificateConfig, Problems, Source};
+use crate::config::{CertificateConfig, Problems, Source, file};
 use boring::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use boring::x509::X509;
 use chrono::DateTime;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Largest PEM file read, in bytes; a chain of a few certificates has about ten thousand.
-const MAX_FILE: u64 = 1 << 20;
+/// Largest PEM file read, in MiB; a chain of a few certificates has about ten thousand.
+const MAX_FILE: u64 = 1;
 
 /// Smallest RSA modulus accepted, in bits (CA/Browser Forum baseline requirements 6.1.5).
 const MIN_RSA_BITS: u32 = 2048;
@@ -196,16 +196,7 @@ fn check_strength<T: HasPublic>(key: &PKeyRef<T>) -> Checked<()> {
 
 /// Reads a regular file of bounded size; the error is a reason.
 pub(super) fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let shown = file.display();
-    let unreadable = |error: std::io::Error| format!("cannot read {shown}: {error}");
-    let metadata = std::fs::metadata(file).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(format!("{shown} is not a regular file"));
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(format!("{shown} is larger than 1 MiB"));
-    }
-    std::fs::read(PathBuf::from(file)).map_err(unreadable)
+    file::read(file, MAX_FILE)
 }
 
 /// The labels of the PEM blocks of a text (RFC 7468 section 3).

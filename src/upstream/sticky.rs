@@ -4,7 +4,7 @@
 //! client was not given, and needs no memory here. With a secret from a file it holds over restarts and for
 //! all gateways that have the file, else for as long as the process lives. Knows nothing of requests.
 
-use crate::config::{Problem, Problems, Source, StickyConfig};
+use crate::config::{Problem, Problems, Source, StickyConfig, file};
 use boring::hash::hmac_sha256;
 use http::HeaderValue;
 use std::path::Path;
@@ -85,15 +85,13 @@ pub fn token(value: &[u8]) -> Option<u128> {
 }
 
 fn read_secret(file: &Path) -> Result<Vec<u8>, String> {
-    let shown = file.display();
-    let unreadable = |error: std::io::Error| format!("cannot read {shown}: {error}");
-    let length = std::fs::metadata(file).map_err(unreadable)?.len();
-    if length > *SECRET_BYTES.end() as u64 {
+    let (shown, written) = (file.display(), file::read(file, 1)?);
+    if written.len() > *SECRET_BYTES.end() {
         return Err(format!("{shown} is longer than {} bytes", SECRET_BYTES.end()));
     }
-    let secret = std::fs::read(file).map_err(unreadable)?.trim_ascii().to_vec();
+    let secret = written.trim_ascii();
     match SECRET_BYTES.contains(&secret.len()) {
-        true => Ok(secret),
+        true => Ok(secret.to_vec()),
         false => Err(format!("the secret in {shown} is shorter than {} bytes", SECRET_BYTES.start())),
     }
 }
@@ -154,5 +152,8 @@ mod tests {
         let error = compile(&folder, Some(b"   short   \n")).err().unwrap();
         assert!(error.contains("upstreams.app.sticky.secret_file: the secret in"), "{error}");
         assert!(compile(&folder, Some(&[b'x'; 5000])).err().unwrap().contains("longer than 4096"));
+        // Others of its kind never end.
+        let reason = read_secret(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(reason, "/dev/null is not a regular file");
     }
 }

@@ -4,18 +4,18 @@
 //! some, else against the system's, which it finds when it starts; with an empty server name it would
 //! verify nothing, so an empty one is refused.
 
-use crate::config::{Problem, Problems, Source, UpstreamProtocol, UpstreamTlsConfig};
+use crate::config::{Problem, Problems, Source, UpstreamProtocol, UpstreamTlsConfig, file};
 use boring::pkey::{PKey, Private};
 use boring::x509::X509;
 use pingora_core::protocols::tls::CaType;
 use pingora_core::utils::tls::CertKey;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Largest PEM file read, in bytes; the authorities of a whole system have about 250,000.
-const MAX_FILE: u64 = 4 << 20;
+/// Largest PEM file read, in MiB; the authorities of a whole system have a quarter of one.
+const MAX_FILE: u64 = 4;
 
 /// What the connections of a pool have in common.
 #[derive(Debug, Clone, Default)]
@@ -64,8 +64,9 @@ impl Transport {
             problems.push(problem);
         };
         check_server_name(tls).unwrap_or_else(|fault| report("server_name", fault));
-        let mut read = |field: &'static str, file: &PathBuf| {
-            let bytes = read_file(&source.resolve(file)).map_err(|fault| report(field, fault)).ok()?;
+        let mut read = |field: &'static str, path: &PathBuf| {
+            let bytes = file::read(&source.resolve(path), MAX_FILE);
+            let bytes = bytes.map_err(|reason| report(field, Fault::of(reason))).ok()?;
             (field, &bytes).hash(&mut hasher);
             Some(bytes)
         };
@@ -175,20 +176,6 @@ fn client_pair(chain: Vec<X509>, key: PKey<Private>) -> Result<Arc<CertKey>, Fau
         Some(leaf) if owned(leaf) => Ok(Arc::new(CertKey::new(chain, key))),
         _ => Err(Fault::of("the key does not belong to the first certificate of `cert`")),
     }
-}
-
-/// Reads a regular file of bounded size.
-fn read_file(file: &Path) -> Result<Vec<u8>, Fault> {
-    let shown = file.display();
-    let unreadable = |error: std::io::Error| Fault::of(format!("cannot read {shown}: {error}"));
-    let metadata = std::fs::metadata(file).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(Fault::of(format!("{shown} is not a regular file")));
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(Fault::of(format!("{shown} is larger than 4 MiB")));
-    }
-    std::fs::read(file).map_err(unreadable)
 }
 
 /// Whether there is a file or folder where the engine will look for the system's authorities.
