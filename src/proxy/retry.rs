@@ -41,8 +41,10 @@ pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Err
 /// When it is given up for another attempt; the error says so to the engine.
 pub fn answered(session: &mut Session, head: &ResponseHeader, exchange: &mut Exchange) -> Result<()> {
     let status = head.status.as_u16();
+    // Nearly all answers end here.
+    let reason = exchange.attempt.pool.as_ref().and_then(|pool| pool.retry().status(status));
+    let Some(reason) = reason else { return Ok(()) };
     let Some(pool) = exchange.attempt.pool.clone() else { return Ok(()) };
-    let Some(reason) = pool.retry().status(status) else { return Ok(()) };
     if !may_repeat(session, exchange, pool.retry()) {
         return Ok(());
     }
