@@ -7,7 +7,8 @@
 
 use super::context::Exchange;
 use crate::edge::connection::Connection;
-use http::{HeaderName, HeaderValue, header};
+use crate::snapshot::Rejection;
+use http::{HeaderName, HeaderValue, Uri, header};
 use pingora::http::RequestHeader;
 use pingora::{ErrorType, OrErr, Result};
 
@@ -101,6 +102,18 @@ pub fn name_host(head: &mut RequestHeader) -> Result<()> {
     let Some(authority) = head.uri.authority() else { return Ok(()) };
     let host = HeaderValue::from_str(authority.as_str());
     head.insert_header(header::HOST, host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?)
+}
+
+/// The other way round, for an upstream of HTTP/2: Host becomes `:authority` (RFC 9113 section 8.3.1).
+///
+/// # Errors
+/// When there is no Host, or no URI can be made of it.
+pub fn address(head: &mut RequestHeader, tls: bool) -> std::result::Result<(), Rejection> {
+    let host = head.remove_header(&header::HOST).ok_or(Rejection::Host)?;
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let uri = Uri::builder().scheme(if tls { "https" } else { "http" }).authority(host.as_bytes());
+    head.set_uri(uri.path_and_query(target).build().map_err(|_| Rejection::Target)?);
+    Ok(())
 }
 
 /// Says which certificate the client has shown, and nothing when it has shown none.

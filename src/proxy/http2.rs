@@ -7,12 +7,13 @@
 //! goes on in HTTP/1 where the endpoint speaks that.
 
 use super::context::Exchange;
-use super::{answer, forwarding, mirror, protocol, retry, upstream};
+use super::pieces::Response;
+use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upstream};
 use crate::config::UpstreamProtocol;
 use crate::snapshot::Rejection;
 use bytes::Bytes;
 use h2::SendStream;
-use http::{HeaderValue, Method, StatusCode, Uri, Version, header};
+use http::{Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::proxy::Session;
 use pingora::upstreams::peer::{HttpPeer, Peer};
@@ -23,11 +24,8 @@ use pingora_core::protocols::http::HttpTask;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::protocols::http::v2::client::Http2Session;
 use std::cell::OnceCell;
-use std::future::{poll_fn, ready};
+use std::future::poll_fn;
 use std::sync::Arc;
-
-/// Pieces of an answer that are written at once if they are there at once.
-const PIECES: usize = 4;
 
 thread_local! {
     /// Those of one worker, with as much room for idle connections as the engine has.
@@ -43,8 +41,8 @@ pub async fn forward(session: &mut Session, exchange: &mut Exchange) -> Result<b
     if !applies(session, exchange) {
         return Ok(false);
     }
-    let room = exchange.snapshot.upstream_keepalive();
-    let new = || Arc::new(Connector::new(Some(ConnectorOptions::new(room))));
+    let room = || exchange.snapshot.upstream_keepalive();
+    let new = || Arc::new(Connector::new(Some(ConnectorOptions::new(room()))));
     let connector = CONNECTOR.with(|connector| Arc::clone(connector.get_or_init(new)));
     loop {
         // Every request has a future with room for this one, and few need it.
@@ -105,8 +103,9 @@ async fn run(
     let mut ended = false;
     while !ended {
         tokio::select! {
-            task = next_task(stream) => {
-                let tasks = filtered(task.map_err(Error::into_up)?, stream, session, exchange).await?;
+            task = stream.next() => {
+                let first = task.map_err(Error::into_up)?;
+                let tasks = pieces::at_hand(first, stream, |task| pass(task, session, exchange)).await?;
                 upstream::paused(exchange);
                 ended = session.write_response_tasks(tasks).await.map_err(Error::into_down)?;
                 upstream::resumed(exchange);
@@ -156,7 +155,8 @@ impl Request {
         // Nobody reads this connection ahead.
         exchange.attempt.read_ahead = false;
         mirror::head_sent(session, &head, exchange);
-        address(&mut head, peer.is_tls(), exchange)?;
+        let addressed = forwarding::address(&mut head, peer.is_tls());
+        addressed.or_else(|rejection| upstream::refuse(exchange, rejection))?;
         stream.write_request_header(Box::new(head), empty).map_err(Error::into_up)?;
         let Some(stream) = stream.take_request_body_writer() else {
             return Error::e_explain(ErrorType::InternalError, "a stream without a body");
@@ -230,91 +230,46 @@ impl Request {
     }
 }
 
-/// What comes next of the answer. May be given up and begun again.
-async fn next_task(stream: &mut Http2Session) -> Result<HttpTask> {
-    if stream.response_header().is_none() {
-        stream.read_response_header().await?;
-        let end = stream.check_response_end_or_error()?;
-        let Some(head) = stream.response_header().cloned() else {
-            return Error::e_explain(ErrorType::InternalError, "a head that is not there");
-        };
-        return Ok(HttpTask::Header(Box::new(head), end));
-    }
-    loop {
-        let Some(piece) = stream.read_response_body().await? else {
-            return Ok(match stream.read_trailers().await? {
-                Some(trailers) => HttpTask::Trailer(Some(Box::new(trailers))),
-                None => HttpTask::Done,
-            });
-        };
-        let end = stream.check_response_end_or_error()?;
-        if end || !piece.is_empty() {
-            return Ok(HttpTask::Body(Some(piece), end));
+impl Response for Http2Session {
+    async fn next(&mut self) -> Result<HttpTask> {
+        if self.response_header().is_none() {
+            self.read_response_header().await?;
+            let end = self.check_response_end_or_error()?;
+            let Some(head) = self.response_header().cloned() else {
+                return Error::e_explain(ErrorType::InternalError, "a head that is not there");
+            };
+            return Ok(HttpTask::Header(Box::new(head), end));
         }
-    }
-}
-
-/// A piece of the answer and those that are there already, as the client gets them.
-async fn filtered(
-    mut task: HttpTask,
-    stream: &mut Http2Session,
-    session: &mut Session,
-    exchange: &mut Exchange,
-) -> Result<Vec<HttpTask>> {
-    let mut tasks = Vec::with_capacity(PIECES);
-    loop {
-        filter(&mut task, session, exchange)?;
-        let last = task.is_end() || tasks.len() + 1 == PIECES;
-        tasks.push(task);
-        if last {
-            return Ok(tasks);
-        }
-        task = tokio::select! {
-            biased;
-            next = next_task(stream) => next.unwrap_or_else(|error| HttpTask::Failed(error.into_up())),
-            () = ready(()) => return Ok(tasks),
-        };
-    }
-}
-
-fn filter(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
-    match task {
-        HttpTask::Header(head, end) => {
-            if *end && has_length(head) && may_have_body(head, &session.req_header().method) {
-                // RFC 9113 section 8.1.1; the library only counts what comes in frames.
-                return upstream::refuse(exchange, Rejection::UpstreamInvalid);
+        loop {
+            let Some(piece) = self.read_response_body().await? else {
+                return Ok(match self.read_trailers().await? {
+                    Some(trailers) => HttpTask::Trailer(Some(Box::new(trailers))),
+                    None => HttpTask::Done,
+                });
+            };
+            let end = self.check_response_end_or_error()?;
+            if end || !piece.is_empty() {
+                return Ok(HttpTask::Body(Some(piece), end));
             }
-            retry::answered(session, head, exchange)?;
-            frame(head, *end, &session.req_header().method)?;
-            upstream::answered(session, head, exchange)
         }
-        HttpTask::Body(_, end) => {
-            upstream::body_arrived(*end, exchange);
-            Ok(())
-        }
-        _ => Ok(()),
     }
 }
 
-fn may_have_body(head: &ResponseHeader, method: &Method) -> bool {
-    !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) && *method != Method::HEAD
+/// A piece of the answer on its way.
+fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    if let HttpTask::Header(head, true) = task
+        && has_length(head)
+        && response_head::may_have_body(head, &session.req_header().method)
+    {
+        // RFC 9113 section 8.1.1; the library only counts what comes in frames.
+        return upstream::refuse(exchange, Rejection::UpstreamInvalid);
+    }
+    pieces::pass(task, session, exchange)
 }
 
 fn has_length(head: &ResponseHeader) -> bool {
     let length = head.headers.get(header::CONTENT_LENGTH);
     length.is_some_and(|length| length.as_bytes().iter().any(|digit| *digit != b'0'))
-}
-
-/// HTTP/1 must be told where the body ends: in chunks, where its length is not known.
-fn frame(head: &mut ResponseHeader, end: bool, method: &Method) -> Result<()> {
-    if !may_have_body(head, method) || head.headers.contains_key(header::CONTENT_LENGTH) {
-        return Ok(());
-    }
-    head.set_version(Version::HTTP_11);
-    if end {
-        return head.insert_header(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
-    head.insert_header(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"))
 }
 
 /// Makes the client's head one of HTTP/2; Host stays until what is said of it is said.
@@ -328,19 +283,5 @@ fn adopt(head: &mut RequestHeader) -> Result<()> {
     }
     forwarding::name_host(head)?;
     head.set_version(Version::HTTP_2);
-    Ok(())
-}
-
-/// Host becomes `:authority` (RFC 9113 section 8.3.1).
-fn address(head: &mut RequestHeader, tls: bool, exchange: &mut Exchange) -> Result<()> {
-    let Some(host) = head.remove_header(&header::HOST) else {
-        return upstream::refuse(exchange, Rejection::Host);
-    };
-    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let uri = Uri::builder().scheme(if tls { "https" } else { "http" }).authority(host.as_bytes());
-    match uri.path_and_query(target).build() {
-        Ok(uri) => head.set_uri(uri),
-        Err(_) => return upstream::refuse(exchange, Rejection::Target),
-    }
     Ok(())
 }

@@ -8,22 +8,18 @@
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
-use super::{forwarding, mirror, retry, upstream};
+use super::{forwarding, mirror, pieces, retry, upstream};
 use crate::upstream::idle::IdleConnections;
-use http::{Method, StatusCode, Version, header};
-use pingora::http::ResponseHeader;
+use http::{Version, header};
 use pingora::proxy::Session;
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, Result};
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
 use pingora_core::protocols::UniqueID;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
-use pingora_core::protocols::http::{HttpTask, ServerSession};
 use pingora_core::server::configuration::ServerConf;
 use tokio::select;
-
-/// Pieces of a response that are written at once if they are there at once; as many as the engine.
-const PIECES: usize = 4;
 
 /// The lane of one worker, and the idle connections of its own.
 pub struct Lane {
@@ -70,7 +66,7 @@ impl Lane {
             // In a box that is gone when the request waits for its answer.
             None => match Box::pin(self.connector.new_stream(&*peer)).await {
                 Ok(stream) => stream,
-                Err(error) => return Err(retry::connect_failed(error.into_up(), exchange).into_up()),
+                Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
             },
         };
         let mut connection = UpstreamSession::new_with_options(stream, &*peer);
@@ -122,66 +118,16 @@ async fn exchange_messages(
     // From here on a deadline is watched; the engine's own would only come after it.
     upstream::sending(0, true, exchange)?;
     loop {
-        let mut task = select! {
+        let task = select! {
             biased;
-            task = connection.read_response_task() => received(task),
+            task = connection.read_response_task() => pieces::received(task),
             gone = client_gone(session) => return Err(gone),
         };
-        let mut tasks = Vec::with_capacity(PIECES);
-        loop {
-            pass(&mut task, session, exchange)?;
-            let last = task.is_end() || tasks.len() + 1 == PIECES;
-            tasks.push(task);
-            if last {
-                break;
-            }
-            task = select! {
-                biased;
-                task = connection.read_response_task() => received(task),
-                () = std::future::ready(()) => break,
-            };
-        }
+        let tasks = pieces::at_hand(task, connection, |task| pieces::pass(task, session, exchange)).await?;
         if session.write_response_tasks(tasks).await? {
             return Ok(());
         }
     }
-}
-
-/// What was read, or why it was not: told to the client after what came before.
-fn received(task: Result<HttpTask>) -> HttpTask {
-    task.unwrap_or_else(|error| HttpTask::Failed(error.into_up()))
-}
-
-/// What happens to a piece of the response on its way.
-fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
-    match task {
-        HttpTask::Header(head, end) => {
-            retry::answered(session, head, exchange)?;
-            if !*end {
-                frame(head, &session.req_header().method)?;
-            }
-            upstream::answered(session, head, exchange)
-        }
-        HttpTask::Body(_, end) => {
-            upstream::body_arrived(*end, exchange);
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A body that ends with its connection is sent on in chunks, so that the client's can be kept.
-fn frame(head: &mut ResponseHeader, method: &Method) -> Result<()> {
-    let bodiless = head.status.is_informational()
-        || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-        || *method == Method::HEAD;
-    let framed = head.headers.contains_key(header::TRANSFER_ENCODING)
-        || head.headers.contains_key(header::CONTENT_LENGTH);
-    if bodiless || framed {
-        return Ok(());
-    }
-    head.set_version(Version::HTTP_11);
-    head.insert_header(header::TRANSFER_ENCODING, "chunked")
 }
 
 /// Ends when the client has closed the connection. The next request, should the client send it already,

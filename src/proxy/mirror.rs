@@ -4,7 +4,7 @@
 //! A copy goes out when the request has been sent whole: what clients give up is not copied.
 
 use super::context::Exchange;
-use super::upstream;
+use super::{forwarding, upstream};
 use crate::config::UpstreamProxyProtocol;
 use crate::upstream::announce::announce;
 use crate::upstream::endpoint::Endpoint;
@@ -13,7 +13,7 @@ use crate::upstream::peer::Timeouts;
 use crate::upstream::state::Slot;
 use crate::upstream::tier::Wish;
 use bytes::Bytes;
-use http::{HeaderValue, Uri, Version, header};
+use http::{Uri, Version, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora::proxy::Session;
@@ -93,10 +93,9 @@ pub fn body_sent(piece: Option<&Bytes>, end: bool, exchange: &mut Exchange) {
 /// The head as it is sent over HTTP/1; what frames the body and concerns the connection is set anew.
 fn neutral(head: &RequestHeader) -> Option<Box<RequestHeader>> {
     let mut head = Box::new(head.clone());
-    if let Some(authority) = head.uri.authority() {
-        let host = HeaderValue::from_str(authority.as_str()).ok()?;
+    forwarding::name_host(&mut head).ok()?;
+    if head.uri.authority().is_some() {
         let target = head.uri.path_and_query().map_or("/", |target| target.as_str()).parse::<Uri>().ok()?;
-        head.insert_header(header::HOST, host).ok()?;
         head.set_uri(target);
     }
     head.set_version(Version::HTTP_11);
@@ -172,12 +171,8 @@ impl Copy {
     async fn exchange(&self, session: &mut HttpSession) -> Result<Option<u16>> {
         let mut head = self.head.clone();
         if let HttpSession::H2(_) = session {
-            let host = head.remove_header(&header::HOST).unwrap_or(HeaderValue::from_static(""));
-            let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-            let uri = Uri::builder().scheme("http").authority(host.as_bytes()).path_and_query(target);
-            if let Ok(uri) = uri.build() {
-                head.set_uri(uri);
-            }
+            // Without an authority the second upstream says what it thinks of it.
+            let _ = forwarding::address(&mut head, false);
         }
         if self.framed || self.size > 0 {
             head.insert_header(header::CONTENT_LENGTH, self.size)?;

@@ -22,6 +22,7 @@ pub mod http2;
 pub mod intake;
 pub mod lane;
 pub mod mirror;
+pub mod pieces;
 pub mod protocol;
 pub mod record;
 pub mod refusal;

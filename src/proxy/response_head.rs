@@ -4,7 +4,8 @@
 //! framing a client may read otherwise, fields that concern only the connection to the upstream, and
 //! what a client of HTTP/1.0 does not know. Knows nothing of the exchange.
 
-use http::{HeaderName, HeaderValue, StatusCode, Version, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use pingora::Result;
 use pingora::http::ResponseHeader;
 
 /// RFC 9110 section 7.6.1: these concern only the connection to the upstream. `connection` itself is
@@ -44,6 +45,31 @@ pub fn makes_sense(head: &ResponseHeader, upgrade: bool) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a body may follow a head that answers `method` (RFC 9110 section 6.4.1).
+pub fn may_have_body(head: &ResponseHeader, method: &Method) -> bool {
+    !head.status.is_informational()
+        && !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        && *method != Method::HEAD
+}
+
+/// Says where the body ends when the upstream did not, because it ends with its connection or stream: in
+/// chunks, so that the client's connection can be kept. `end`: there is none.
+///
+/// # Errors
+/// None in practice: name and value are typed.
+pub fn frame(head: &mut ResponseHeader, end: bool, method: &Method) -> Result<()> {
+    let framed = head.headers.contains_key(header::TRANSFER_ENCODING)
+        || head.headers.contains_key(header::CONTENT_LENGTH);
+    if framed || !may_have_body(head, method) {
+        return Ok(());
+    }
+    head.set_version(Version::HTTP_11);
+    if end {
+        return head.insert_header(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    head.insert_header(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"))
 }
 
 /// Makes the head this gateway's own, for a client that speaks `client`.
