@@ -80,14 +80,12 @@ def descriptors(pids: list[int]) -> int:
     return count
 
 
-class Sampler:
-    """Reads memory and descriptors of a server five times a second while the `with` block runs."""
+class Beside:
+    """Does something on a thread of its own while the `with` block runs; subclasses say what, until `stop` is set."""
 
-    def __init__(self, pids, every: float = SAMPLE_SECONDS):
-        self.pids, self.every = pids, every
-        self.samples: list[tuple[float, float, int]] = []  # time, MiB, descriptors
+    def __init__(self):
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.sample, daemon=True)
+        self.thread = threading.Thread(target=self.run, daemon=True)
 
     def __enter__(self):
         self.thread.start()
@@ -97,7 +95,19 @@ class Sampler:
         self.stop.set()
         self.thread.join()
 
-    def sample(self) -> None:
+    def run(self) -> None:
+        raise NotImplementedError
+
+
+class Sampler(Beside):
+    """Reads memory and descriptors of a server five times a second while the `with` block runs."""
+
+    def __init__(self, pids, every: float = SAMPLE_SECONDS):
+        super().__init__()
+        self.pids, self.every = pids, every
+        self.samples: list[tuple[float, float, int]] = []  # time, MiB, descriptors
+
+    def run(self) -> None:
         while not self.stop.wait(self.every):
             pids = self.pids()
             self.samples.append((time.monotonic(), memory_mib(pids), descriptors(pids)))

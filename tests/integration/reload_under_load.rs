@@ -55,6 +55,29 @@ fn reloads(gateway: &Gateway, count: u64) {
     }
 }
 
+/// Ends the load; no client saw a failure, no reload failed, and memory and descriptors are as `before`.
+fn nothing_was_lost(
+    load: &Load,
+    clients: [JoinHandle<()>; 3],
+    socket: &mut Socket,
+    gateway: &Gateway,
+    before: (u64, usize),
+) {
+    load.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("a client saw no failure");
+    }
+
+    assert_eq!(socket.echo("still here"), "still here");
+    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
+    let failures = gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]);
+    assert_eq!(failures.unwrap_or(0.0), 0.0);
+    let (rss, fds) = before;
+    until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
+    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
+    assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
+}
+
 #[test]
 fn two_hundred_reloads_fail_no_request_and_leak_nothing() {
     let origin = Origin::script(|request| match request.target() {
@@ -73,25 +96,12 @@ fn two_hundred_reloads_fail_no_request_and_leak_nothing() {
     ];
 
     reloads(&gateway, 20);
-    let (rss, fds) = (gateway.rss_kib(), gateway.open_fds());
+    let before = (gateway.rss_kib(), gateway.open_fds());
     for round in 0..RELOADS / 20 {
         reloads(&gateway, 20);
         assert_eq!(socket.echo(&format!("round {round}")), format!("round {round}"));
     }
-    load.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().expect("a client saw no failure");
-    }
-
-    assert_eq!(socket.echo("still here"), "still here");
-    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
-    assert_eq!(
-        gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]).unwrap_or(0.0),
-        0.0
-    );
-    until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
-    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
-    assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
+    nothing_was_lost(&load, clients, &mut socket, &gateway, before);
 }
 
 /// What changes: a listener that comes and goes, and what the kept one speaks and is called.
@@ -129,23 +139,12 @@ fn a_thousand_changes_of_listeners_fail_no_request_on_the_kept_one() {
         }
     };
     change(100);
-    let (rss, fds) = (gateway.rss_kib(), gateway.open_fds());
+    let before = (gateway.rss_kib(), gateway.open_fds());
     for round in 1..CHANGES / 100 {
         change(100);
         assert_eq!(socket.echo(&format!("round {round}")), format!("round {round}"));
     }
-    load.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().expect("a client saw no failure");
-    }
-
-    assert_eq!(socket.echo("still here"), "still here");
-    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
-    let failures = gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]);
-    assert_eq!(failures.unwrap_or(0.0), 0.0);
-    until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
-    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
-    assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
+    nothing_was_lost(&load, clients, &mut socket, &gateway, before);
 }
 
 #[test]

@@ -6,59 +6,64 @@ use std::time::Duration;
 
 const HELLO: &str = "routes: [{ respond: { body: hello } }]\n";
 
-#[test]
-fn the_service_manager_hears_ready_reloading_and_stopping() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut heard = String::new();
-    let mut wait = |wanted: &str| {
+/// The service manager's ear.
+struct Manager {
+    folder: tempfile::TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Manager {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Manager { folder, socket }
+    }
+
+    fn start(&self) -> Gateway {
+        let path = self.folder.path().join("notify");
+        Gateway::builder(HELLO).environment("NOTIFY_SOCKET", path.display()).start()
+    }
+
+    /// Listens until this is said; what comes in one message with it is heard too.
+    fn wait(&self, wanted: &str) {
+        let mut heard = String::new();
         while !heard.contains(wanted) {
             let mut buffer = [0; 4096];
-            let count =
-                socket.recv(&mut buffer).unwrap_or_else(|error| panic!("no {wanted}: {error}; {heard}"));
+            let received = self.socket.recv(&mut buffer);
+            let count = received.unwrap_or_else(|error| panic!("no {wanted}: {error}; {heard}"));
             heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
             heard.push('\n');
         }
-        heard.clear();
-    };
-    let mut gateway = Gateway::builder(HELLO).environment("NOTIFY_SOCKET", path.display()).start();
-    wait("READY=1");
+    }
+}
+
+#[test]
+fn the_service_manager_hears_ready_reloading_and_stopping() {
+    let manager = Manager::new();
+    let mut gateway = manager.start();
+    manager.wait("READY=1");
     gateway.sighup();
-    wait("RELOADING=1");
-    wait("READY=1");
+    manager.wait("RELOADING=1");
+    manager.wait("READY=1");
     gateway.term();
-    wait("STOPPING=1");
+    manager.wait("STOPPING=1");
     assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
 }
 
 #[test]
 fn the_service_manager_follows_an_upgrade_and_sees_nobody_stop() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut heard = String::new();
-    let mut wait = |wanted: &str| {
-        while !heard.contains(wanted) {
-            let mut buffer = [0; 4096];
-            let count = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("no {wanted}: {error}"));
-            heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
-            heard.push('\n');
-        }
-        heard.clear();
-    };
-    let mut old = Gateway::builder(HELLO).environment("NOTIFY_SOCKET", path.display()).start();
-    wait("READY=1");
+    let manager = Manager::new();
+    let mut old = manager.start();
+    manager.wait("READY=1");
     let new = old.upgrade(HELLO);
-    wait(&format!("MAINPID={}", new.pid()));
+    manager.wait(&format!("MAINPID={}", new.pid()));
     old.wait_log("serves as well");
     old.signal(libc::SIGQUIT);
     assert_eq!(old.wait_exit(Duration::from_secs(10)), 0);
-    socket.set_nonblocking(true).unwrap();
+    manager.socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 4096];
-    while let Ok(count) = socket.recv(&mut buffer) {
+    while let Ok(count) = manager.socket.recv(&mut buffer) {
         assert!(!String::from_utf8_lossy(&buffer[..count]).contains("STOPPING"));
     }
 }

@@ -138,20 +138,11 @@ fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Resul
     }
     let outcome = answers(case, &mut connection);
     drop(connection);
-    // Whatever is left on a connection to the origin would show in the next exchange.
-    let sentinel = gateway.get("app.test", "/sentinel");
-    if (sentinel.status, sentinel.text()) != (200, "hello") {
-        return Err(format!("the next request gets {sentinel:?}"));
-    }
-    let requests = origin.requests();
-    let (sentinel, requests) = requests[seen..].split_last().expect("the sentinel");
-    if sentinel.target() != "/sentinel" {
-        return Err(format!("the origin's last request is {}", sentinel.head));
-    }
+    let requests = wire::left_behind(gateway, origin, seen)?;
     outcome?;
     let requests = match requests.split_last() {
         Some((again, requests)) if again.target() == "/again" => requests,
-        _ => requests,
+        _ => &requests,
     };
     if !case.upstream.contains(&requests.len()) {
         let lines: Vec<_> = requests.iter().map(Received::line).collect();

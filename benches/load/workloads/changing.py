@@ -43,24 +43,15 @@ class Reloading(Workload):
         return self.reloads
 
 
-class Reloads:
+class Reloads(measure.Beside):
     """Reloads a server every few seconds while the `with` block runs, and times until a new connection gets the new
     generation."""
 
     def __init__(self, server, every: float):
+        super().__init__()
         self.server, self.every = server, every
         self.times: list[float] = []
         self.failed = 0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
 
     def run(self) -> None:
         # The first one comes half an interval in, so that the last one is over before the load is.

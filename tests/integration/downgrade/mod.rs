@@ -11,6 +11,7 @@ mod targets;
 
 use crate::support::eventually::within;
 use crate::support::frames::{END_STREAM, Frames, frame, headers, kind, timed_out};
+use crate::support::wire::left_behind;
 use crate::support::{Gateway, Origin, Received};
 use std::time::Duration;
 
@@ -100,15 +101,7 @@ fn run(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
         within(PATIENCE, || settled().then_some(())).ok_or("neither a request nor a record")?;
     }
     drop(client);
-    let sentinel = gateway.get("app.test", "/sentinel");
-    if (sentinel.status, sentinel.text()) != (200, "hello") {
-        return Err(format!("the next request gets {sentinel:?}"));
-    }
-    let requests = origin.requests();
-    let (sentinel, requests) = requests[seen..].split_last().expect("the sentinel");
-    if sentinel.target() != "/sentinel" {
-        return Err(format!("the origin's last request is {}", sentinel.head));
-    }
+    let requests = &left_behind(gateway, origin, seen)?;
     let (wanted, reason) = match case.must {
         Must::Pass(head, body) => {
             passed(head, body, requests).map_err(|error| format!("{error}; the client: {outcome:?}"))?;

@@ -18,6 +18,7 @@
 //! Everything else is what is sent: each line with CRLF behind it, unless it ends with `\`. Escapes
 //! are `\r \n \t \0 \\ \xNN`, and `\{100*ab}` repeats.
 
+use super::{Gateway, Origin, Received};
 use std::path::Path;
 
 /// One case.
@@ -43,6 +44,21 @@ pub struct Case {
     pub heads: Vec<Vec<String>>,
     /// Bodies that belong to [`Case::heads`].
     pub bodies: Vec<String>,
+}
+
+/// What has reached the origin since it had `seen` so many requests. Asks once more, as another client, who
+/// must get its own answer: whatever a case has left on a connection to the origin would show in that.
+pub fn left_behind(gateway: &Gateway, origin: &Origin, seen: usize) -> Result<Vec<Received>, String> {
+    let sentinel = gateway.get("app.test", "/sentinel");
+    if (sentinel.status, sentinel.text()) != (200, "hello") {
+        return Err(format!("the next request gets {sentinel:?}"));
+    }
+    let mut requests = origin.requests().split_off(seen);
+    let sentinel = requests.pop().expect("the sentinel");
+    if sentinel.target() != "/sentinel" {
+        return Err(format!("the origin's last request is {}", sentinel.head));
+    }
+    Ok(requests)
 }
 
 /// All cases of a folder, in the order of file names.
