@@ -167,7 +167,8 @@ fn golden_step(total: u64) -> u64 {
     (near.max(1)..).find(|step| gcd(*step, total) == 1).unwrap_or(1)
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+/// The greatest common divisor; of 0 and a number, the number.
+pub(super) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -22,21 +22,18 @@ pub(super) struct GrpcProbe {
     message: Bytes,
     /// `None` = the address of the endpoint.
     host: Option<String>,
-    scheme: &'static str,
 }
 
 impl GrpcProbe {
     /// Asks about `service`, or the server as a whole.
-    pub(super) fn new(service: Option<String>, host: Option<String>, tls: bool) -> GrpcProbe {
-        let message = message(service.as_deref().unwrap_or(""));
-        GrpcProbe { message, host, scheme: if tls { "https" } else { "http" } }
+    pub(super) fn new(service: Option<String>, host: Option<String>) -> GrpcProbe {
+        GrpcProbe { message: message(service.as_deref().unwrap_or("")), host }
     }
 
     pub(super) async fn ask(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
-        let authority = self.host.clone().unwrap_or_else(|| super::authority(peer));
         let request = Request::builder()
             .method(Method::POST)
-            .uri(format!("{}://{authority}/grpc.health.v1.Health/Check", self.scheme))
+            .uri(super::uri(self.host.as_deref(), peer, "/grpc.health.v1.Health/Check"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .header("user-agent", http::USER_AGENT)

@@ -54,10 +54,9 @@ impl HttpProbe {
 
     /// Over HTTP/2.
     pub(super) async fn ask_http2(&self, stream: Stream, peer: &HttpPeer) -> Result<(), Failure> {
-        let scheme = if peer.is_tls() { "https" } else { "http" };
         let request = Request::builder()
             .method(self.method)
-            .uri(format!("{scheme}://{}{}", self.authority(peer), self.path))
+            .uri(super::uri(self.host.as_deref(), peer, &self.path))
             .header("user-agent", USER_AGENT)
             .header("accept", "*/*")
             .body(())
@@ -99,13 +98,9 @@ impl HttpProbe {
         }
     }
 
-    fn authority(&self, peer: &HttpPeer) -> String {
-        self.host.clone().unwrap_or_else(|| super::authority(peer))
-    }
-
     fn request(&self, peer: &HttpPeer) -> pingora_core::Result<RequestHeader> {
         let mut request = RequestHeader::build(self.method, self.path.as_bytes(), Some(4))?;
-        request.insert_header("Host", self.authority(peer))?;
+        request.insert_header("Host", super::authority(self.host.as_deref(), peer))?;
         request.insert_header("User-Agent", USER_AGENT)?;
         request.insert_header("Accept", "*/*")?;
         request.insert_header("Connection", "close")?;

@@ -128,9 +128,7 @@ impl HealthCheck {
         let probe = match config.kind {
             HealthCheckType::Tcp => Probe::Tcp,
             HealthCheckType::Http => Probe::Http(Box::new(http::HttpProbe::new(config, host))),
-            HealthCheckType::Grpc => {
-                Probe::Grpc(grpc::GrpcProbe::new(config.service.clone(), host, transport.tls.is_some()))
-            }
+            HealthCheckType::Grpc => Probe::Grpc(grpc::GrpcProbe::new(config.service.clone(), host)),
         };
         HealthCheck {
             interval: config.interval.0,
@@ -210,10 +208,17 @@ fn plain(error: &pingora_core::Error) -> String {
     }
 }
 
-/// Whom a request is addressed to, where nothing else is said.
-fn authority(peer: &HttpPeer) -> String {
-    match &peer._address {
-        EngineAddr::Inet(address) => address.to_string(),
-        EngineAddr::Unix(_) => "localhost".to_owned(),
+/// Whom a request is addressed to: `host`, or the address of the endpoint.
+fn authority(host: Option<&str>, peer: &HttpPeer) -> String {
+    match (host, &peer._address) {
+        (Some(host), _) => host.to_owned(),
+        (None, EngineAddr::Inet(address)) => address.to_string(),
+        (None, EngineAddr::Unix(_)) => "localhost".to_owned(),
     }
+}
+
+/// The URI of a request of HTTP/2 for this path.
+fn uri(host: Option<&str>, peer: &HttpPeer, path: &str) -> String {
+    let scheme = if peer.is_tls() { "https" } else { "http" };
+    format!("{scheme}://{}{path}", authority(host, peer))
 }

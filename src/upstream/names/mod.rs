@@ -10,6 +10,7 @@ pub mod resolver;
 mod servers;
 
 use self::resolver::{Answer, Trouble};
+use super::balance::gcd;
 use crate::config::{EndpointAddress, EndpointConfig};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -150,9 +151,6 @@ fn resolved(address: &EndpointAddress, names: &[Arc<Name>]) -> Vec<EndpointAddre
 }
 
 fn lcm(a: u64, b: u64) -> u64 {
-    fn gcd(a: u64, b: u64) -> u64 {
-        if b == 0 { a } else { gcd(b, a % b) }
-    }
     a / gcd(a, b) * b
 }
 
