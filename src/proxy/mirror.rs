@@ -150,7 +150,7 @@ impl Copy {
         let (mut session, reused) = connector.get_http_session(&*peer).await?;
         self.mirror.pool().metrics().connection(reused);
         session.set_read_timeout(Some(self.timeouts.response.max(Duration::from_millis(1))));
-        let Ok(status) = self.exchange(&mut session).await else { return Ok((None, reused)) };
+        let Ok(status) = self.exchange(&mut session, peer.is_tls()).await else { return Ok((None, reused)) };
         if rest_is_small(&mut session).await {
             connector.release_http_session(session, &*peer, peer.options.idle_timeout).await;
         } else {
@@ -168,11 +168,11 @@ impl Copy {
         peer
     }
 
-    async fn exchange(&self, session: &mut HttpSession) -> Result<Option<u16>> {
+    async fn exchange(&self, session: &mut HttpSession, tls: bool) -> Result<Option<u16>> {
         let mut head = self.head.clone();
         if let HttpSession::H2(_) = session {
             // Without an authority the second upstream says what it thinks of it.
-            let _ = forwarding::address(&mut head, false);
+            let _ = forwarding::address(&mut head, tls);
         }
         if self.framed || self.size > 0 {
             head.insert_header(header::CONTENT_LENGTH, self.size)?;

@@ -1,11 +1,12 @@
 //! Copies for a second upstream, which must never be felt by the first or the client.
 
+use crate::support::certificates::Authority;
 use crate::support::eventually;
 use crate::support::http2_origin::{Call, Http2Origin};
 use crate::support::ports::free_port;
 use crate::support::{Gate, Gateway, Origin, Reply};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn yaml(mirror: &str) -> String {
@@ -112,6 +113,27 @@ fn the_shadow_may_speak_another_version() {
     assert_eq!(gateway.connect().request(request).text(), "main");
     gateway.wait_metric("portcullis_upstream_mirrored_requests_total", &[("result", "sent")], 1.0);
     assert_eq!(count.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_copy_over_tls_says_so() {
+    let identity = Authority::new("root").issue(&["shadow.test"]);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&asked);
+    let shadow = Http2Origin::tls(&identity, move |mut call: Call| {
+        heard.lock().unwrap().push(call.request.uri().to_string());
+        let sent = call.respond.send_response(http::Response::new(()), true);
+        async move { assert!(sent.is_ok()) }
+    });
+    let origin = Origin::fixed("main");
+    let secure = yaml("").replace(
+        "{SHADOW}\"]",
+        "{SHADOW}\"], protocol: http2, tls: { server_name: shadow.test, verify: false }",
+    );
+    let gateway = Gateway::builder(&secure).origin(&origin).set("SHADOW", shadow.address()).start();
+    assert_eq!(gateway.get("app.test", "/a?b=1").text(), "main");
+    gateway.wait_metric("portcullis_upstream_mirrored_requests_total", &[("result", "sent")], 1.0);
+    assert_eq!(*asked.lock().unwrap(), ["https://app.test/a?b=1"]);
 }
 
 #[test]
