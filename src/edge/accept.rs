@@ -5,7 +5,7 @@ use super::census::Place;
 use super::connection::{Connection, Peers, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
 use super::drain::{Drain, DrainGuard};
-use super::http;
+use super::http::{self, Application};
 use super::http2;
 use super::idle::{Wait, Waited};
 use super::listener::{BACKLOG, Listener, Listening};
@@ -21,7 +21,6 @@ use crate::telemetry::metrics::Metrics;
 use crate::tls::client_auth::PolicyId;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::demands::Settled;
-use pingora_core::apps::HttpServerApp;
 use pingora_core::protocols::l4::socket::SocketAddr as EngineAddr;
 use pingora_core::protocols::tls::SslDigest;
 use pingora_core::protocols::{ALPN, SocketDigest};
@@ -59,7 +58,7 @@ pub struct Door<A> {
     pub share: Share,
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> Door<A> {
+impl<A: Application> Door<A> {
     /// Accepts until the post is left, then returns when its connections have drained.
     pub async fn accept_loop(self: Arc<Self>, listening: Listening, post: Arc<Post>) {
         let Listening { socket, held } = listening;

@@ -13,6 +13,7 @@ use pingora::http::ResponseHeader;
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::server::ShutdownWatch;
+use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -41,6 +42,7 @@ pub struct Connection {
     answer: Mutex<Option<Bytes>>,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
+    carried: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 /// Both ends a connection may be said to come from; the same without a PROXY header.
@@ -121,6 +123,7 @@ impl Connection {
             answer: Mutex::new(None),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
+            carried: Mutex::new(None),
         }
     }
 
@@ -140,6 +143,11 @@ impl Connection {
         *self.leaving.borrow()
     }
 
+    /// Turns true when it is to end.
+    pub fn leaving(&self) -> &ShutdownWatch {
+        &self.leaving
+    }
+
     /// A head was read whole: its deadline no longer holds.
     pub fn head_complete(&self) {
         if self.phase() == Phase::Head {
@@ -156,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// The engine was given `bytes` since the last head was read whole.
+    /// The engine was given so many `bytes` of a head.
     pub(super) fn handed(&self, bytes: u64) {
         self.handed.store(bytes, Relaxed);
     }
@@ -165,13 +173,12 @@ impl Connection {
     /// that already, because the head ends in a way only it understands; what follows is not to be
     /// trusted.
     pub fn body_begins(&self, head: u64, body: Body) -> bool {
-        let along = self.handed.load(Relaxed).saturating_sub(head);
-        let (left, sound) = match body {
-            Body::Length(length) => (length.saturating_sub(along), along <= length),
-            Body::Chunked => (CHUNKED, along == 0),
+        let left = match body {
+            Body::Length(length) => length,
+            Body::Chunked => CHUNKED,
         };
         self.body.store(left, Relaxed);
-        sound
+        self.handed.load(Relaxed) <= head
     }
 
     /// What was to come of the body when its head had been read.
@@ -211,6 +218,17 @@ impl Connection {
     /// Holds a stream for [`Connection::take_kept`], which must follow: the stream holds this.
     pub(super) fn give_back(&self, stream: Box<EdgeStream>) {
         *self.kept.lock() = Some(stream);
+    }
+
+    /// Lays down what the request path is to find again on the other side of the engine, which carries
+    /// nothing but the connection across.
+    pub fn carry(&self, what: Box<dyn Any + Send>) {
+        *self.carried.lock() = Some(what);
+    }
+
+    /// Takes what was laid down.
+    pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
+        self.carried.lock().take()
     }
 
     /// The connection was upgraded, to a `websocket` or something else: from now on it may be silent for

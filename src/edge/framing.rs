@@ -2,8 +2,8 @@
 //!
 //! The engine is given the bytes of one request at a time; what came with them waits here for its turn.
 //! So it never holds what belongs to the next request, every head begins with a read of its own and every
-//! chunked body is followed from its first byte. Bodies are not copied: only what came along with the
-//! end of a request, or with the head of a chunked one, is held for the next read.
+//! body is followed from its first byte. Bodies are not copied: only what came along with a head, or with
+//! the end of a request, is held for the next read.
 
 use super::chunks::{Chunks, Fault};
 use super::connection::{Body, Connection, Phase};

@@ -5,42 +5,48 @@ use super::http2;
 use super::idle::{Wait, Waited};
 use super::refusal::Refusals;
 use super::stream::EdgeStream;
-use crate::snapshot::SnapshotStore;
-use pingora_core::apps::{HttpPersistentSettings, HttpServerApp};
+use crate::snapshot::{Limits, SnapshotStore};
+use pingora::{Error, ErrorType};
 use pingora_core::protocols::http::ServerSession;
-use pingora_core::protocols::{ALPN, Shutdown, Ssl};
+use pingora_core::protocols::{ALPN, Shutdown, Ssl, Stream};
 use pingora_core::server::ShutdownWatch;
+use std::future::Future;
 use std::sync::Arc;
 
+/// What the door leads to.
+pub trait Application: Send + Sync + 'static {
+    /// Serves the request whose head `session` has read. Gives the connection back if another request may
+    /// follow on it, which with HTTP/2 is not its business.
+    fn serve(&self, session: ServerSession) -> impl Future<Output = Option<Stream>> + Send;
+}
+
 /// Serves a connection until it ends.
-pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
+pub async fn serve<A: Application>(
     app: &Arc<A>,
     stream: Box<EdgeStream>,
     wait: Wait,
     refusals: &Refusals,
-    shutdown: &ShutdownWatch,
+    leaving: &ShutdownWatch,
 ) {
     if matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
         // Far larger than what a connection of HTTP/1 needs of its task.
-        Box::pin(http2::serve(app, stream, refusals, shutdown)).await;
+        Box::pin(http2::serve(app, stream, refusals, leaving)).await;
     } else {
-        serve_http1(app, stream, wait, &refusals.snapshots, shutdown).await;
+        serve_http1(&**app, stream, wait, &refusals.snapshots).await;
     }
 }
 
-/// The engine has a loop of its own; this one waits for the next request outside the engine, takes
-/// the idle timeout of the configuration that serves at that moment, and keeps a connection whose
-/// last exchange failed if its client was answered in full.
-async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
-    app: &Arc<A>,
+/// Waits for each request with nothing but the stream, takes the idle timeout of the configuration that
+/// serves at that moment, and keeps a connection whose last exchange failed if its client was answered
+/// in full.
+async fn serve_http1<A: Application>(
+    app: &A,
     mut stream: Box<EdgeStream>,
     mut wait: Wait,
     snapshots: &SnapshotStore,
-    shutdown: &ShutdownWatch,
 ) {
     let connection = stream.connection();
     let _kept = ForgetKept(Arc::clone(&connection));
-    let mut settings = None;
     loop {
         let limits = snapshots.load().limits;
         if !stream.may_hold_next() {
@@ -50,27 +56,49 @@ async fn serve_http1<A: HttpServerApp + Send + Sync + 'static>(
                 Waited::Silent | Waited::Leaving => return stream.shutdown().await,
             }
         }
-        let mut session = ServerSession::new_http1(stream);
-        match settings.take() {
-            Some(settings) => HttpPersistentSettings::apply_to_session(settings, &mut session),
-            None => session.set_keepalive(Some(limits.head_read_seconds())),
-        }
-        match app.process_new_http(session, shutdown).await {
-            Some(reused) => {
-                let (next, persistent) = reused.consume();
-                // It is the stream the session was made of.
-                let Ok(same) = next.into_any().downcast() else { return };
-                (stream, settings) = (same, persistent);
-            }
+        // In a box, because a connection has no use for its room while it waits.
+        stream = match Box::pin(serve_request(app, stream, &wait, &limits)).await {
+            Some(next) => next,
             None => {
                 let Some(mut kept) = connection.take_kept() else { return };
                 if !kept.awaits_head() {
                     return;
                 }
-                stream = kept;
+                kept
             }
+        };
+    }
+}
+
+async fn serve_request<A: Application>(
+    app: &A,
+    stream: Box<EdgeStream>,
+    wait: &Wait,
+    limits: &Limits,
+) -> Option<Box<EdgeStream>> {
+    let mut session = ServerSession::new_http1(stream);
+    session.set_keepalive(Some(limits.head_read_seconds()));
+    match wait.unless_leaving(session.read_request()).await? {
+        Ok(true) => {}
+        Ok(false) => return None,
+        Err(error) => {
+            refuse_head(&mut session, &error).await;
+            return None;
         }
     }
+    // It is the stream the session was made of.
+    app.serve(session).await?.into_any().downcast().ok()
+}
+
+/// What the engine cannot read, the stream has an answer for: it puts that in the place of the engine's.
+async fn refuse_head(session: &mut ServerSession, error: &Error) {
+    log::debug!("a head cannot be read: {error}");
+    if *error.etype() == ErrorType::InvalidHTTPHeader
+        && let Err(error) = session.respond_error(400).await
+    {
+        log::debug!("the client could not be told: {error}");
+    }
+    session.shutdown().await;
 }
 
 /// A kept stream holds its connection, which holds the stream: whatever ends the task ends that too.

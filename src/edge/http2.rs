@@ -8,7 +8,7 @@
 //! streams and on the requests of one connection, and a count of what was ended and why.
 
 use super::connection::Connection;
-use super::http::ForgetKept;
+use super::http::{Application, ForgetKept};
 use super::refusal::Refusals;
 use super::silence::Silence;
 use super::socket::Socket;
@@ -16,7 +16,6 @@ use super::stream::EdgeStream;
 use crate::snapshot::{Limits, Rejection, SnapshotStore};
 use bytes::Bytes;
 use h2::Reason;
-use pingora_core::apps::HttpServerApp;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v2::server::{
     H2Accept, H2Options, HttpSession, default_h2_options, handshake,
@@ -63,7 +62,7 @@ pub async fn is_preface(socket: &mut Socket, first: u8, limit: Duration) -> Resu
 }
 
 /// Serves a connection until it ends.
-pub async fn serve<A: HttpServerApp + Send + Sync + 'static>(
+pub async fn serve<A: Application>(
     app: &Arc<A>,
     stream: Box<EdgeStream>,
     refusals: &Refusals,
@@ -129,11 +128,7 @@ struct Life<'a> {
 
 impl Life<'_> {
     /// Gives whether the client was told of the end.
-    async fn run<A: HttpServerApp + Send + Sync + 'static>(
-        mut self,
-        app: &Arc<A>,
-        shutdown: &ShutdownWatch,
-    ) -> bool {
+    async fn run<A: Application>(mut self, app: &Arc<A>, shutdown: &ShutdownWatch) -> bool {
         let mut leaving = shutdown.clone();
         let mut ending = false;
         loop {
@@ -158,7 +153,7 @@ impl Life<'_> {
             };
             match accepted {
                 Ok(Some(H2Accept::Session(session))) => {
-                    self.spawn(app, session, shutdown);
+                    self.spawn(app, session);
                     if !ending && self.asked >= self.limits().requests_per_connection {
                         self.engine.graceful_shutdown();
                         ending = true;
@@ -183,16 +178,11 @@ impl Life<'_> {
         self.refusals.snapshots.load().limits
     }
 
-    fn spawn<A: HttpServerApp + Send + Sync + 'static>(
-        &mut self,
-        app: &Arc<A>,
-        session: HttpSession,
-        shutdown: &ShutdownWatch,
-    ) {
+    fn spawn<A: Application>(&mut self, app: &Arc<A>, session: HttpSession) {
         self.asked = self.asked.saturating_add(1);
-        let (app, shutdown, run) = (Arc::clone(app), shutdown.clone(), Running::begin(&self.running));
+        let (app, run) = (Arc::clone(app), Running::begin(&self.running));
         tokio::spawn(async move {
-            app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
+            app.serve(ServerSession::new_http2(session)).await;
             drop(run);
         });
     }

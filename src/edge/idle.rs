@@ -9,7 +9,8 @@ use super::silence::Silence;
 use super::socket::{Reach, Socket};
 use parking_lot::Mutex;
 use slab::Slab;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -72,6 +73,19 @@ impl Wait {
     pub async fn next_byte(&mut self, socket: &mut Socket, limit: Duration) -> Waited {
         self.silence.broken();
         poll_fn(|cx| self.poll(socket, limit, cx)).await
+    }
+
+    /// Gives what `reading` gives, unless the process leaves and it has to wait: then `None`.
+    pub async fn unless_leaving<T>(&self, reading: impl Future<Output = T>) -> Option<T> {
+        let mut reading = pin!(reading);
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = reading.as_mut().poll(cx) {
+                return Poll::Ready(Some(read));
+            }
+            self.reach.register(cx.waker());
+            if self.waiting.leaving.load(Ordering::SeqCst) { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
     }
 
     fn poll(&mut self, socket: &mut Socket, limit: Duration, cx: &mut Context<'_>) -> Poll<Waited> {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// A client may have sent a request before it could know that its connection closes: for this long
 /// it is still answered.
-pub const LINGER: Duration = Duration::from_millis(500);
+const LINGER: Duration = Duration::from_millis(500);
 
 /// What is left to do for an exchange whose connection was cut: log it.
 const CUT: Duration = Duration::from_secs(1);

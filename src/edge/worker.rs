@@ -2,17 +2,16 @@
 //! upstream connections. It follows the set of listeners of the process.
 
 use super::accept::Door;
+use super::http::Application;
 use super::listener::BoundListener;
 use super::listener_set::Bound;
-use super::post::{LINGER, Post};
+use super::post::Post;
 use async_trait::async_trait;
-use pingora_core::apps::{HttpServerApp, ServerApp};
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::Service;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 /// Told when a worker's accept loops run, and when they have ended.
 pub trait WorkerEvents: Send + Sync {
@@ -49,7 +48,7 @@ impl<A> Worker<A> {
 }
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
+impl<A: Application> Service for Worker<A> {
     /// The engine's own shutdown watch is not used: it turns only after the drain has ended.
     async fn start_service(&mut self, _fds: Option<ListenFds>, _shutdown: ShutdownWatch, _per_fd: usize) {
         let (mut open, mut loops) = (Vec::new(), JoinSet::new());
@@ -65,13 +64,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
         if up {
             self.events.down();
         }
-        let ended = async { while loops.join_next().await.is_some() {} };
-        let mut ended = std::pin::pin!(ended);
-        if timeout(LINGER, ended.as_mut()).await.is_err() {
-            // Ends what is in the middle of a head.
-            ServerApp::cleanup(&*self.door.app).await;
-            ended.await;
-        }
+        while loops.join_next().await.is_some() {}
     }
 
     fn name(&self) -> &str {
@@ -83,7 +76,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Service for Worker<A> {
     }
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> Worker<A> {
+impl<A: Application> Worker<A> {
     /// Leaves what is no longer bound, begins to accept on what is new. False: nothing is bound.
     fn follow(&mut self, open: &mut Vec<Open>, loops: &mut JoinSet<()>) -> bool {
         let bound = Arc::clone(&self.bound.borrow_and_update());

@@ -11,12 +11,12 @@ use crate::upstream::sticky;
 use crate::upstream::tier::Wish;
 use http::{HeaderMap, header};
 use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
+use pingora_core::protocols::http::ServerSession;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a request asks of the choice among the endpoints of `pool`.
-pub fn wish(pool: &Pool, session: &Session, exchange: &Exchange) -> Wish {
+pub fn wish(pool: &Pool, session: &ServerSession, exchange: &Exchange) -> Wish {
     let head = session.req_header();
     let key = match &pool.config().balance {
         BalanceConfig::Hash(by) => match by {
@@ -34,13 +34,13 @@ pub fn wish(pool: &Pool, session: &Session, exchange: &Exchange) -> Wish {
 }
 
 /// The upstream of a split that served this client before.
-pub fn upstream<'a>(split: &'a Split, session: &Session) -> Option<&'a Arc<Pool>> {
+pub fn upstream<'a>(split: &'a Split, session: &ServerSession) -> Option<&'a Arc<Pool>> {
     let headers = &session.req_header().headers;
     split.tied(|pool| token(pool, headers).is_some_and(|token| pool.ties(token)))
 }
 
 /// Ties the client to the endpoint that has answered, unless it is already.
-pub fn tie(session: &Session, head: &mut ResponseHeader, exchange: &Exchange) {
+pub fn tie(session: &ServerSession, head: &mut ResponseHeader, exchange: &Exchange) {
     let (Some(pool), Some(endpoint)) = (&exchange.attempt.pool, &exchange.attempt.endpoint) else { return };
     let Some(tie) = &endpoint.tie else { return };
     if token(pool, &session.req_header().headers) != Some(tie.token) {

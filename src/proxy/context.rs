@@ -157,13 +157,6 @@ impl Exchange {
         self.rejection_detail = cause.detail;
     }
 
-    /// Tells the connection that the exchange is over.
-    pub fn end_on_connection(&self) {
-        if let Some(connection) = &self.connection {
-            connection.exchange_complete();
-        }
-    }
-
     /// The certificate the client has shown, verified.
     pub fn client_certificate(&self) -> Option<&ClientCertificate> {
         self.connection.as_ref()?.tls.as_ref()?.client.as_deref()

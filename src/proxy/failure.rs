@@ -45,11 +45,23 @@ fn bad_chunk(error: &Error) -> Option<&BadChunk> {
     error.root_cause().downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
 }
 
+/// Notes what an exchange failed by, and answers.
+pub async fn tell(error: &Error, session: &mut ServerSession, exchange: &mut Exchange) -> Rejection {
+    let rejection = rejection(error, exchange);
+    exchange.rejection = Some(rejection);
+    tell_client(rejection, session, exchange).await;
+    if rejection != Rejection::ClientClosed {
+        // The access record says it; a client must not be able to fill the process log.
+        log::debug!("exchange failed: {error}");
+    }
+    rejection
+}
+
 /// Answers with the page of a rejection, unless a response has begun or the client is gone.
 ///
 /// The engine drops the stream after a failed exchange; the door takes it back where the client can
 /// go on with it, and the answer says which.
-pub async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
+async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange: &mut Exchange) {
     if matches!(rejection, Rejection::ClientClosed | Rejection::WriteTimeout)
         || answer::begun(session).is_some()
         || exchange.whole.is_some()

@@ -15,12 +15,12 @@ use bytes::Bytes;
 use h2::SendStream;
 use http::{Version, header};
 use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::proxy::Session;
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, ErrorSource, ErrorType, OrErr, Result};
 use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::v2::Connector;
 use pingora_core::protocols::http::HttpTask;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::protocols::http::v2::client::Http2Session;
 use std::cell::OnceCell;
@@ -37,7 +37,7 @@ thread_local! {
 ///
 /// # Errors
 /// What the exchange ended with.
-pub async fn forward(session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+pub async fn forward(session: &mut ServerSession, exchange: &mut Exchange) -> Result<bool> {
     if !applies(session, exchange) {
         return Ok(false);
     }
@@ -53,12 +53,12 @@ pub async fn forward(session: &mut Session, exchange: &mut Exchange) -> Result<b
     }
 }
 
-fn applies(session: &Session, exchange: &mut Exchange) -> bool {
+fn applies(session: &ServerSession, exchange: &mut Exchange) -> bool {
     let pool = upstream::pool(session, exchange);
     pool.is_some_and(|pool| matches!(pool.config().protocol, UpstreamProtocol::Http2 | UpstreamProtocol::H2c))
 }
 
-async fn attempt(connector: &Connector, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+async fn attempt(connector: &Connector, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
     let peer = upstream::peer(session, exchange)?;
     let (mut stream, reused) = match connect(connector, &peer).await {
         Ok(connected) => connected,
@@ -94,7 +94,7 @@ async fn connect(connector: &Connector, peer: &HttpPeer) -> Result<(Http2Session
 }
 
 async fn run(
-    session: &mut Session,
+    session: &mut ServerSession,
     stream: &mut Http2Session,
     peer: &HttpPeer,
     exchange: &mut Exchange,
@@ -107,10 +107,10 @@ async fn run(
                 let first = task.map_err(Error::into_up)?;
                 let tasks = pieces::at_hand(first, stream, |task| pass(task, session, exchange)).await?;
                 upstream::paused(exchange);
-                ended = session.write_response_tasks(tasks).await.map_err(Error::into_down)?;
+                ended = session.response_duplex_vec(tasks).await.map_err(Error::into_down)?;
                 upstream::resumed(exchange);
             }
-            piece = session.downstream_session.read_body_or_idle(request.is_read), if request.takes() => {
+            piece = session.read_body_or_idle(request.is_read), if request.takes() => {
                 request.took(piece.map_err(Error::into_down)?, session, exchange)?;
             }
             sent = request.send(), if !request.takes() => {
@@ -122,9 +122,9 @@ async fn run(
             }
         }
     }
-    if !request.is_read && session.downstream_session.as_http1().is_some() {
+    if !request.is_read && session.as_http1().is_some() {
         let limit = exchange.snapshot.limits.body_idle_timeout;
-        answer::finish_rest(&mut session.downstream_session, limit).await;
+        answer::finish_rest(session, limit).await;
     }
     Ok(())
 }
@@ -142,12 +142,12 @@ struct Request {
 
 impl Request {
     async fn begin(
-        session: &mut Session,
+        session: &mut ServerSession,
         stream: &mut Http2Session,
         peer: &HttpPeer,
         exchange: &mut Exchange,
     ) -> Result<Request> {
-        let empty = session.as_mut().is_body_empty();
+        let empty = session.is_body_empty();
         let mut head = session.req_header().clone();
         adopt(&mut head)?;
         forwarding::set(&mut head, exchange)?;
@@ -161,11 +161,11 @@ impl Request {
         let Some(stream) = stream.take_request_body_writer() else {
             return Error::e_explain(ErrorType::InternalError, "a stream without a body");
         };
-        session.as_mut().enable_retry_buffering();
-        let is_read = empty || session.as_mut().is_body_done();
+        session.enable_retry_buffering();
+        let is_read = empty || session.is_body_done();
         let mut request = Request { stream, unsent: None, is_read, is_broken: false };
         // What an earlier attempt has read goes up once more.
-        if let Some(kept) = session.as_mut().get_retry_buffer() {
+        if let Some(kept) = session.get_retry_buffer() {
             request.queue(kept, exchange)?;
         }
         Ok(request)
@@ -176,7 +176,12 @@ impl Request {
         self.unsent.is_none()
     }
 
-    fn took(&mut self, piece: Option<Bytes>, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    fn took(
+        &mut self,
+        piece: Option<Bytes>,
+        session: &mut ServerSession,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
         if self.is_read {
             // The next request, kept for later.
             return Ok(());
@@ -256,7 +261,7 @@ impl Response for Http2Session {
 }
 
 /// A piece of the answer on its way.
-fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+fn pass(task: &mut HttpTask, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
     if let HttpTask::Header(head, true) = task
         && has_length(head)
         && response_head::may_have_body(head, &session.req_header().method)

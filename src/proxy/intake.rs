@@ -12,6 +12,7 @@ use http::{HeaderName, HeaderValue, Method, Uri, Version, header};
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Takes the head in: connection facts and timeouts first, then limits, framing, host and path.
@@ -38,8 +39,11 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
 
 fn set_deadlines(session: &mut ServerSession, exchange: &Exchange) {
     let limits = &exchange.snapshot.limits;
-    let heads = exchange.connection.as_ref().map_or(0, |connection| connection.heads());
-    if heads >= limits.requests_per_connection {
+    let connection = exchange.connection.as_ref();
+    let last = |connection: &Arc<Connection>| {
+        connection.is_leaving() || connection.heads() >= limits.requests_per_connection
+    };
+    if connection.is_some_and(last) {
         session.set_keepalive(None);
     } else if session.get_keepalive().is_some() {
         session.set_keepalive(Some(limits.head_read_seconds()));

@@ -11,7 +11,6 @@ use super::context::Exchange;
 use super::{forwarding, mirror, pieces, retry, upstream};
 use crate::upstream::idle::IdleConnections;
 use http::{Version, header};
-use pingora::proxy::Session;
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, Result};
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
@@ -43,7 +42,7 @@ impl Lane {
     ///
     /// # Errors
     /// What the engine would have ended the exchange with.
-    pub async fn forward(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    pub async fn forward(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<bool> {
         if !is_simple(session) || !exchange.snapshot.lane || !upstream::is_plain_http1(session, exchange) {
             return Ok(false);
         }
@@ -56,7 +55,7 @@ impl Lane {
         self.attempt(session, exchange).await.map(|()| true)
     }
 
-    async fn attempt(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    async fn attempt(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
         let peer = upstream::peer(session, exchange)?;
         let key = peer.reuse_hash();
         let idle = self.idle.take(key);
@@ -90,9 +89,9 @@ impl Lane {
 }
 
 /// Whether client and request ask for nothing but a response.
-fn is_simple(session: &mut Session) -> bool {
+fn is_simple(session: &mut ServerSession) -> bool {
     let headers = &session.req_header().headers;
-    let fits = match *session.downstream_session {
+    let fits = match session {
         ServerSession::H1(_) => !headers.contains_key(header::UPGRADE),
         // With a length, a stream that has not ended would count as empty too.
         ServerSession::H2(_) => !headers.contains_key(header::CONTENT_LENGTH),
@@ -102,7 +101,7 @@ fn is_simple(session: &mut Session) -> bool {
 }
 
 async fn exchange_messages(
-    session: &mut Session,
+    session: &mut ServerSession,
     connection: &mut UpstreamSession,
     peer: &HttpPeer,
     exchange: &mut Exchange,
@@ -124,7 +123,7 @@ async fn exchange_messages(
             gone = client_gone(session) => return Err(gone),
         };
         let tasks = pieces::at_hand(task, connection, |task| pieces::pass(task, session, exchange)).await?;
-        if session.write_response_tasks(tasks).await? {
+        if session.response_duplex_vec(tasks).await? {
             return Ok(());
         }
     }
@@ -132,9 +131,9 @@ async fn exchange_messages(
 
 /// Ends when the client has closed the connection. The next request, should the client send it already,
 /// is kept for later.
-async fn client_gone(session: &mut Session) -> Box<Error> {
+async fn client_gone(session: &mut ServerSession) -> Box<Error> {
     loop {
-        if let Err(error) = session.downstream_session.read_body_or_idle(true).await {
+        if let Err(error) = session.read_body_or_idle(true).await {
             return error.into_down();
         }
     }

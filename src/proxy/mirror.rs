@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http::{Uri, Version, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
-use pingora::proxy::Session;
 use pingora_core::connectors::http::Connector;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ pub struct Copy {
 }
 
 /// The head of a request is about to be sent; it may be one to copy.
-pub fn head_sent(session: &mut Session, head: &RequestHeader, exchange: &mut Exchange) {
+pub fn head_sent(session: &mut ServerSession, head: &RequestHeader, exchange: &mut Exchange) {
     if exchange.attempt.count > 1 {
         // What was read of the body is sent, and seen here, once more.
         if let Some(copy) = &mut exchange.copy {
@@ -70,7 +70,7 @@ pub fn head_sent(session: &mut Session, head: &RequestHeader, exchange: &mut Exc
         UpstreamProxyProtocol::Off => None,
     };
     exchange.copy = Some(Box::new(Copy { mirror, head, framed, body: Vec::new(), size: 0, timeouts, ends }));
-    if session.as_mut().is_body_empty() {
+    if session.is_body_empty() {
         send(exchange);
     }
 }

@@ -1,19 +1,19 @@
 //! What happens to a request.
 //!
-//! [`gateway`] is the table of contents: the engine's phases in running order. Each phase's work
+//! [`gateway`] is the table of contents: the phases in running order. Each phase's work
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
-//! [`lane`] forwards simple requests without the engine, [`affinity`] says what ties a request to an endpoint,
+//! [`lane`] forwards to upstreams of HTTP/1, [`http2`] to those of HTTP/2, [`engine`] the rest; [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
 //! [`refusal`] those of requests the door has refused.
 
 pub mod affinity;
 pub mod answer;
-pub mod application;
 pub mod context;
 pub mod decide;
+pub mod engine;
 pub mod failure;
 pub mod forwarding;
 pub mod gateway;

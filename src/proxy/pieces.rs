@@ -5,8 +5,8 @@
 use super::context::Exchange;
 use super::{response_head, retry, upstream};
 use pingora::Result;
-use pingora::proxy::Session;
 use pingora_core::protocols::http::HttpTask;
+use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v1::client::HttpSession;
 use std::future::{Future, ready};
 use tokio::select;
@@ -61,7 +61,7 @@ pub fn received(task: Result<HttpTask>) -> HttpTask {
 ///
 /// # Errors
 /// When the response is given up; the error and the exchange's rejection say why.
-pub fn pass(task: &mut HttpTask, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+pub fn pass(task: &mut HttpTask, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
     match task {
         HttpTask::Header(head, end) => {
             retry::answered(session, head, exchange)?;

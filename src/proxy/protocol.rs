@@ -10,14 +10,18 @@ use crate::upstream::peer::Timeouts;
 use http::{Version, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
-use pingora::proxy::Session;
+use pingora_core::protocols::http::ServerSession;
 use std::time::Duration;
 
 /// The head is about to be sent.
 ///
 /// # Errors
 /// Those of writing to the client.
-pub async fn sending(session: &mut Session, head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
+pub async fn sending(
+    session: &mut ServerSession,
+    head: &mut RequestHeader,
+    exchange: &mut Exchange,
+) -> Result<()> {
     if head.version != Version::HTTP_2 {
         let pool = exchange.attempt.pool.as_ref();
         // To the engine, an endpoint that chooses nothing in the handshake has chosen HTTP/1.
@@ -27,7 +31,7 @@ pub async fn sending(session: &mut Session, head: &mut RequestHeader, exchange: 
         };
     }
     exchange.attempt.read_ahead = true;
-    if session.as_mut().is_body_empty()
+    if session.is_body_empty()
         && let (Some(fd), Some(timeouts)) = (exchange.attempt.fd, exchange.attempt.timeouts)
     {
         // The engine says that a body has ended, but not that there is none.
@@ -36,14 +40,14 @@ pub async fn sending(session: &mut Session, head: &mut RequestHeader, exchange: 
     // The engine hears no interim answers over HTTP/2. RFC 9110 section 10.1.1 lets a gateway give the
     // one a client waits for.
     if head.remove_header(&header::EXPECT).is_some() && session.req_header().version == Version::HTTP_11 {
-        session.as_mut().write_continue_response().await.map_err(|error| error.into_down())?;
+        session.write_continue_response().await.map_err(|error| error.into_down())?;
     }
     Ok(())
 }
 
 /// The timeouts of an attempt that begins now: those of the route, cut to what is left of the client's
 /// own deadline. `None` when nothing is.
-pub fn timeouts(session: &Session, exchange: &Exchange, route: &Timeouts) -> Option<Timeouts> {
+pub fn timeouts(session: &ServerSession, exchange: &Exchange, route: &Timeouts) -> Option<Timeouts> {
     let Some(whole) = grpc::timeout(&session.req_header().headers) else { return Some(*route) };
     let left = whole.checked_sub(exchange.started.elapsed()).filter(|left| !left.is_zero())?;
     let cut = |timeout: Duration| if timeout.is_zero() { left } else { timeout.min(left) };

@@ -1,7 +1,7 @@
 //! The end of an exchange: one access record, and every metric once.
 
 use super::context::Exchange;
-use crate::snapshot::{Cause, Rejection};
+use crate::snapshot::{Cause, Rejection, SnapshotStore};
 use crate::telemetry::access_log::record::AccessRecord;
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
@@ -10,8 +10,33 @@ use pingora::Error;
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
 
-/// Counts and logs a finished exchange; `error` is what the engine ended it with.
-pub fn write(
+/// Where exchanges are counted and logged.
+#[derive(Clone)]
+pub struct Records {
+    /// The configuration that serves, for what has none of its own.
+    pub snapshots: Arc<SnapshotStore>,
+    /// Where series are.
+    pub metrics: Arc<Metrics>,
+    /// Where access records go.
+    pub access_log: Arc<AccessLogWriter>,
+}
+
+impl Records {
+    /// Begins an exchange under the configuration that serves: it keeps that until it is dropped.
+    pub fn begin(&self) -> Exchange {
+        Exchange::new(self.snapshots.pin(), self.metrics.requests_in_flight())
+    }
+
+    /// Counts and logs an exchange that is over, and tells its connection; `error` is what it ended with.
+    pub fn end(&self, session: &ServerSession, error: Option<&Error>, exchange: &mut Exchange) {
+        write(session, error, exchange, &self.metrics, &self.access_log);
+        if let Some(connection) = &exchange.connection {
+            connection.exchange_complete();
+        }
+    }
+}
+
+fn write(
     session: &ServerSession,
     error: Option<&Error>,
     exchange: &mut Exchange,

@@ -1,15 +1,13 @@
 //! The records of requests the door has refused by itself: nothing of their head is known, so the
 //! record says where they came from and why they went no further.
 
+use super::record::Records;
 use super::request_id::RequestId;
 use crate::edge::connection::Phase;
 use crate::edge::refusal::{Recorder, Refused};
-use crate::snapshot::SnapshotStore;
 use crate::telemetry::access_log::record::AccessRecord;
-use crate::telemetry::access_log::writer::AccessLogWriter;
-use crate::telemetry::metrics::Metrics;
 use http::Method;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::SystemTime;
 
 /// Stands for a method that is not known; metrics fold it into `other`.
@@ -18,17 +16,8 @@ static NO_METHOD: LazyLock<Method> =
 /// Stands in a record for what is not known.
 const UNKNOWN: &str = "-";
 
-/// Counts and logs them like any other request.
-pub struct RefusalRecords {
-    /// For the log's policy.
-    pub snapshots: Arc<SnapshotStore>,
-    /// Where series are.
-    pub metrics: Arc<Metrics>,
-    /// Where access records go.
-    pub access_log: Arc<AccessLogWriter>,
-}
-
-impl Recorder for RefusalRecords {
+/// They are counted and logged like any other request.
+impl Recorder for Records {
     fn refused(&self, refused: &Refused<'_>) {
         let snapshot = self.snapshots.load();
         let (connection, cause) = (refused.connection, refused.cause);

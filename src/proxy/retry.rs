@@ -11,8 +11,8 @@ use super::{answer, failure};
 use crate::upstream::retry::RetryPolicy;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
 use pingora::{Error, ErrorSource, ErrorType, Result, RetryType};
+use pingora_core::protocols::http::ServerSession;
 use std::time::Duration;
 
 /// A request that must not be repeated is taken for unseen only if its connection broke about as soon
@@ -39,7 +39,7 @@ pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Err
 ///
 /// # Errors
 /// When it is given up for another attempt; the error says so to the engine.
-pub fn answered(session: &mut Session, head: &ResponseHeader, exchange: &mut Exchange) -> Result<()> {
+pub fn answered(session: &mut ServerSession, head: &ResponseHeader, exchange: &mut Exchange) -> Result<()> {
     let status = head.status.as_u16();
     // Nearly all answers end here.
     let reason = exchange.attempt.pool.as_ref().and_then(|pool| pool.retry().status(status));
@@ -63,7 +63,7 @@ pub fn answered(session: &mut Session, head: &ResponseHeader, exchange: &mut Exc
 /// The exchange broke; whether there is another attempt is told by the error.
 pub fn exchange_failed(
     mut error: Box<Error>,
-    session: &mut Session,
+    session: &mut ServerSession,
     exchange: &mut Exchange,
     reused: bool,
 ) -> Box<Error> {
@@ -84,7 +84,7 @@ pub fn exchange_failed(
     error
 }
 
-fn decide(error: &Error, session: &mut Session, exchange: &mut Exchange, reused: bool) -> bool {
+fn decide(error: &Error, session: &mut ServerSession, exchange: &mut Exchange, reused: bool) -> bool {
     let Some(pool) = exchange.attempt.pool.clone() else { return false };
     let policy = pool.retry();
     if exchange.attempt.answered || exchange.attempt.tunnel || *error.esource() != ErrorSource::Upstream {
@@ -131,18 +131,18 @@ fn broke_at_once(exchange: &Exchange, error: &Error) -> bool {
     !begun && exchange.attempt.started.is_some_and(|started| started.elapsed() < UNSEEN)
 }
 
-fn may_repeat(session: &mut Session, exchange: &Exchange, policy: &RetryPolicy) -> bool {
+fn may_repeat(session: &mut ServerSession, exchange: &Exchange, policy: &RetryPolicy) -> bool {
     is_idempotent(session, policy) && replayable(session, exchange)
 }
 
-fn is_idempotent(session: &Session, policy: &RetryPolicy) -> bool {
+fn is_idempotent(session: &ServerSession, policy: &RetryPolicy) -> bool {
     policy.all_methods || session.req_header().method.is_idempotent()
 }
 
 /// Whether all of the body that was sent is still here, and nothing has reached the client.
-fn replayable(session: &mut Session, exchange: &Exchange) -> bool {
-    !session.as_ref().retry_buffer_truncated()
-        && answer::begun(session.as_ref()).is_none()
+fn replayable(session: &mut ServerSession, exchange: &Exchange) -> bool {
+    !session.retry_buffer_truncated()
+        && answer::begun(session).is_none()
         && exchange.rejection.is_none()
         && exchange.attempt.late != Some(Late::Client)
 }

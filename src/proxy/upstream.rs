@@ -12,9 +12,9 @@ use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
+use pingora_core::protocols::http::ServerSession;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// When the route has no endpoint left to try; the exchange's rejection says so.
-pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+pub fn peer(session: &ServerSession, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
     let (Some(route), Some(pool)) = (exchange.route.clone(), pool(session, exchange)) else {
         return refuse(exchange, Rejection::Internal);
     };
@@ -65,7 +65,7 @@ pub fn peer(session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>>
 
 /// The pool the exchange goes to, whatever number of attempts it takes: chosen when first asked for, and
 /// named by the record from then on, whatever becomes of the request.
-pub(super) fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Pool>> {
+pub(super) fn pool(session: &ServerSession, exchange: &mut Exchange) -> Option<Arc<Pool>> {
     if exchange.attempt.pool.is_none()
         && let Some(Target::Upstream(split)) = exchange.route.as_ref().map(|route| &route.target)
     {
@@ -77,7 +77,7 @@ pub(super) fn pool(session: &Session, exchange: &mut Exchange) -> Option<Arc<Poo
 
 /// Whether the exchange goes to a pool whose connections can be shared by its requests and carry
 /// nothing but HTTP/1.
-pub fn is_plain_http1(session: &Session, exchange: &mut Exchange) -> bool {
+pub fn is_plain_http1(session: &ServerSession, exchange: &mut Exchange) -> bool {
     pool(session, exchange).is_some_and(|pool| {
         let config = pool.config();
         config.proxy_protocol == UpstreamProxyProtocol::Off && config.protocol == UpstreamProtocol::Http1
@@ -85,7 +85,7 @@ pub fn is_plain_http1(session: &Session, exchange: &mut Exchange) -> bool {
 }
 
 /// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.
-pub(super) fn ends(session: &Session, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn ends(session: &ServerSession, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
     let connection = exchange.connection.as_ref()?;
     let is_peer = connection.peer.ip() == exchange.client;
     let client = if is_peer { connection.peer } else { SocketAddr::new(exchange.client, 0) };
@@ -155,7 +155,11 @@ pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
 ///
 /// # Errors
 /// When it makes no sense; the exchange's rejection says so.
-pub fn answered(session: &mut Session, head: &mut ResponseHeader, exchange: &mut Exchange) -> Result<()> {
+pub fn answered(
+    session: &mut ServerSession,
+    head: &mut ResponseHeader,
+    exchange: &mut Exchange,
+) -> Result<()> {
     if head.status.is_informational() && head.status != StatusCode::SWITCHING_PROTOCOLS {
         response_head::adapt_interim(head);
         return Ok(());
@@ -240,7 +244,7 @@ pub fn body_arrived(end: bool, exchange: &mut Exchange) {
 }
 
 /// From here on bytes flow both ways; the route says how long they may not.
-fn tunnel(session: &mut Session, head: &ResponseHeader, exchange: &mut Exchange) {
+fn tunnel(session: &mut ServerSession, head: &ResponseHeader, exchange: &mut Exchange) {
     exchange.attempt.tunnel = true;
     let (Some(route), Some(connection)) = (&exchange.route, &exchange.connection) else { return };
     session.set_read_timeout(None);

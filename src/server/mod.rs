@@ -23,7 +23,7 @@ use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::edge::refusal::Refusals;
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
-use crate::proxy::{application, gateway::Gateway, lane::Lane, refusal::RefusalRecords};
+use crate::proxy::{engine::Engine, gateway::Gateway, lane::Lane, record::Records};
 use crate::snapshot::{self, Shared, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
@@ -199,7 +199,7 @@ impl Process {
         let snapshot = self.store.pin();
         let workers = snapshot.config.workers.resolve();
         for number in 0..workers {
-            let door = self.door(application::new(&conf, self.gateway(&conf)), workers);
+            let door = self.door(self.gateway(&conf), workers);
             let events = Arc::new(Ready(Arc::clone(&self.readiness)));
             let name = format!("worker {number}");
             let worker = server.add_service(Worker::new(name, door, self.listeners.follow(), events));
@@ -207,22 +207,21 @@ impl Process {
         }
     }
 
-    fn gateway(&self, conf: &ServerConf) -> Gateway {
-        Gateway {
+    fn gateway(&self, conf: &Arc<ServerConf>) -> Gateway {
+        let records = self.records();
+        Gateway { lane: Lane::new(conf), engine: Engine::new(conf, records.clone()), records }
+    }
+
+    fn records(&self) -> Records {
+        Records {
             snapshots: Arc::clone(&self.store),
             metrics: Arc::clone(&self.shared.metrics),
             access_log: Arc::clone(&self.access_log),
-            lane: Lane::new(conf),
         }
     }
 
     fn refusals(&self) -> Refusals {
-        let records = RefusalRecords {
-            snapshots: Arc::clone(&self.store),
-            metrics: Arc::clone(&self.shared.metrics),
-            access_log: Arc::clone(&self.access_log),
-        };
-        Refusals { snapshots: Arc::clone(&self.store), recorder: Arc::new(records) }
+        Refusals { snapshots: Arc::clone(&self.store), recorder: Arc::new(self.records()) }
     }
 
     fn door<A>(&self, app: A, workers: usize) -> Door<A> {
