@@ -125,9 +125,11 @@ pub fn requests() -> Vec<Case> {
             let mut closes = bytes.strip_prefix('!');
             let mut bytes = closes.unwrap_or(bytes);
             if head {
-                // The head is all of it, and what follows on the connection another matter.
+                // The heads are all of it, and what follows on the connection another matter.
                 closes = None;
-                bytes = bytes.split_inclusive("\r\n\r\n").next().unwrap_or(bytes);
+                let heads = bytes.split_inclusive("\r\n\r\n");
+                let heads = heads.take_while(|head| head.starts_with("HTTP/") || *head == "nonsense\r\n\r\n");
+                bytes = bytes.get(..heads.map(str::len).sum()).unwrap_or(bytes);
             }
             let mut acts = vec![Act::Send(bytes.as_bytes().to_vec())];
             acts.extend(closes.map(|_| Act::Close));

@@ -202,6 +202,7 @@ pub fn play(address: SocketAddr, steps: &[Do], origin: &Origin) -> Vec<String> {
     let mut client = Client {
         stream: TcpStream::connect(address).expect("a connection"),
         buffer: Vec::new(),
+        sent: String::new(),
         methods: VecDeque::new(),
         notes: Vec::new(),
         ended: false,
@@ -229,6 +230,7 @@ pub fn play(address: SocketAddr, steps: &[Do], origin: &Origin) -> Vec<String> {
 struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
+    sent: String,
     methods: VecDeque<String>,
     notes: Vec<String>,
     ended: bool,
@@ -237,6 +239,7 @@ struct Client {
 impl Client {
     fn send(&mut self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
+        self.sent.push_str(&text);
         let heads = text.split("\r\n\r\n").filter(|head| head.contains(" HTTP/1."));
         self.methods.extend(heads.filter_map(|head| head.split(' ').next()).map(str::to_owned));
         let _ = self.stream.write_all(bytes);
@@ -247,7 +250,7 @@ impl Client {
             match fill(&mut self.stream, &mut self.buffer) {
                 Some(0) => self.ended = true,
                 Some(_) => {}
-                None => panic!("nothing came in time after {:?}", self.notes),
+                None => panic!("to {}: nothing came in time after {:?}", self.sent, self.notes),
             }
         }
         !self.ended
