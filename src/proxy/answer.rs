@@ -112,16 +112,22 @@ fn in_one_piece(response: &FixedResponse, session: &mut ServerSession, exchange:
     whole::of(response, second, http1.will_keepalive())
 }
 
-/// Writes out what the door holds. Nearly always the socket takes it at once, and no timer is made.
+/// Writes out what the door holds.
 async fn flush(session: &mut ServerSession, limit: Duration) -> Result<()> {
-    let mut flushed = pin!(session.finish_body());
-    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(flushed.as_mut().poll(cx))).await {
-        return done;
+    match in_time(limit, session.finish_body()).await {
+        Some(done) => done.map(drop),
+        None => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
     }
-    match timeout(limit, flushed).await {
-        Ok(done) => done,
-        Err(_) => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
+}
+
+/// What `writing` gives, or `None` after `limit`. Nearly always the socket takes all at once, and no timer is
+/// made.
+pub(super) async fn in_time<T>(limit: Duration, writing: impl Future<Output = T>) -> Option<T> {
+    let mut writing = pin!(writing);
+    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
+        return Some(done);
     }
+    timeout(limit, writing).await.ok()
 }
 
 async fn send(

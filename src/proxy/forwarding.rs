@@ -44,50 +44,123 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
+/// What the upstream is told: fields, each in place of whatever the client has written under its name.
+pub(super) struct Told {
+    /// Names are in lower case.
+    pub(super) fields: Vec<(&'static str, HeaderValue)>,
+    peer_trusted: bool,
+}
+
+impl Told {
+    /// What there is to tell with `head`, a request for `host`.
+    ///
+    /// # Errors
+    /// None in practice: every value is one we made or already was a header value.
+    pub(super) fn new(
+        head: &RequestHeader,
+        host: Option<&HeaderValue>,
+        exchange: &mut Exchange,
+    ) -> Result<Self> {
+        let peer_trusted = exchange.peer_trusted;
+        let mut told = Told { fields: Vec::with_capacity(8), peer_trusted };
+        let Some(connection) = exchange.connection.clone() else { return Ok(told) };
+        let scheme = exchange.scheme();
+        told.certificate(exchange);
+        let forwarded = forwarded(&connection, host, scheme);
+        let kept = |name| peer_trusted && head.headers.contains_key(name);
+        if peer_trusted {
+            told.set(X_FORWARDED_FOR, extended(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?);
+            told.set(FORWARDED, extended(head, FORWARDED, &forwarded)?);
+        } else {
+            told.set(X_FORWARDED_FOR, connection.peer_value.clone());
+            told.set(FORWARDED, value(forwarded)?);
+        }
+        if !kept(X_FORWARDED_PROTO) {
+            told.set(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+        }
+        if let (Some(host), false) = (host, kept(X_FORWARDED_HOST)) {
+            told.set(X_FORWARDED_HOST, host.clone());
+        }
+        told.set(X_REQUEST_ID, exchange.request_id.value());
+        Ok(told)
+    }
+
+    fn set(&mut self, name: &'static str, value: HeaderValue) {
+        self.fields.push((name, value));
+    }
+
+    /// Which certificate the client has shown, and nothing when it has shown none.
+    fn certificate(&mut self, exchange: &Exchange) {
+        let Some(client) = exchange.client_certificate() else { return };
+        self.set(X_CLIENT_CERT_SUBJECT, client.subject.clone());
+        if !client.san_list.is_empty() {
+            self.set(X_CLIENT_CERT_SAN, client.san_list.clone());
+        }
+        self.set(X_CLIENT_CERT_FINGERPRINT, client.fingerprint.clone());
+    }
+
+    /// Whether one of the fields has this name.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.fields.iter().any(|(own, _)| *own == name)
+    }
+
+    /// Whether what the client has written under this name is not passed on.
+    ///
+    /// That is `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
+    /// same variable for them as for the fields set here; those of the fields that frame a request go for
+    /// the same reason. From an untrusted peer everything named `X-Forwarded-…` goes (Port, Prefix, Ssl and
+    /// so on), and X-Real-IP: frameworks believe them, and nobody we trust has set them.
+    /// `X-Client-Cert-…` goes whoever the peer is: a trusted proxy that does not know these fields passes
+    /// on what its client wrote.
+    pub(super) fn drops(&self, name: &str) -> bool {
+        is_alias(name)
+            || reads_as_prefix(name, "x-client-cert-")
+            || (!self.peer_trusted && (name == X_REAL_IP || reads_as_prefix(name, "x-forwarded-")))
+    }
+}
+
 /// Sets the forwarding headers of a request that goes upstream.
 ///
 /// # Errors
-/// None in practice: every value is one we made or already were a header value.
+/// Those of [`Told::new`].
 pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
-    let Some(connection) = exchange.connection.clone() else { return Ok(()) };
     let host = head.headers.get(header::HOST).cloned();
-    let scheme = exchange.scheme();
-    drop_claims(head, exchange.peer_trusted);
-    tell_certificate(head, exchange)?;
-    if exchange.peer_trusted {
-        extend(head, X_FORWARDED_FOR, connection.peer_value.as_bytes())?;
-        extend(head, FORWARDED, &forwarded(&connection, host.as_ref(), scheme))?;
-        if !head.headers.contains_key(X_FORWARDED_PROTO) {
-            head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
-        }
-        if let (Some(host), false) = (host, head.headers.contains_key(X_FORWARDED_HOST)) {
-            head.insert_header(X_FORWARDED_HOST, host)?;
-        }
-    } else {
-        // Many applications believe it, and nobody we trust has set it.
-        head.remove_header(X_REAL_IP);
-        head.insert_header(X_FORWARDED_FOR, connection.peer_value.clone())?;
-        head.insert_header(FORWARDED, forwarded(&connection, host.as_ref(), scheme))?;
-        head.insert_header(X_FORWARDED_PROTO, HeaderValue::from_static(scheme))?;
-        match host {
-            Some(host) => head.insert_header(X_FORWARDED_HOST, host)?,
-            None => drop(head.remove_header(X_FORWARDED_HOST)),
-        }
+    let told = Told::new(head, host.as_ref(), exchange)?;
+    let dropped = |name: &&HeaderName| told.drops(name.as_str()) && !told.sets(name.as_str());
+    let dropped: Vec<HeaderName> = head.headers.keys().filter(dropped).cloned().collect();
+    for name in &dropped {
+        head.remove_header(name);
     }
-    head.insert_header(X_REQUEST_ID, exchange.request_id.value())
+    for (name, value) in told.fields {
+        head.insert_header(name, value)?;
+    }
+    Ok(())
 }
 
-/// Removes what concerns only the client's connection (RFC 9110 section 7.6.1), and what Connection
-/// names; intake has left nothing there that must not be named. What the engine does by itself before
-/// [`set`], for those who forward without it; a request with a body or an upgrade would need more.
+/// Fields that concern only the client's connection (RFC 9110 section 7.6.1), and what Connection names;
+/// intake has left nothing there that must not be named.
+pub(super) struct HopByHop<'a>(Option<&'a HeaderValue>);
+
+impl<'a> HopByHop<'a> {
+    /// Those of a request.
+    pub(super) fn of(head: &'a RequestHeader) -> Self {
+        HopByHop(head.headers.get(header::CONNECTION))
+    }
+
+    /// Whether this is one of them.
+    pub(super) fn has(&self, name: &HeaderName) -> bool {
+        let mut nominated = self.0.map_or(&b""[..], HeaderValue::as_bytes).split(|byte| *byte == b',');
+        HOP_BY_HOP.contains(name)
+            || nominated.any(|token| token.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+    }
+}
+
+/// Removes what ends here. What the engine does by itself before [`set`], for those who forward without it;
+/// a request with a body or an upgrade would need more.
 pub fn strip_hop_by_hop(head: &mut RequestHeader) {
-    let connection = head.headers.get(header::CONNECTION).cloned();
-    let nominated = |name: &HeaderName| {
-        let tokens = connection.as_ref().map_or(&b""[..], HeaderValue::as_bytes).split(|byte| *byte == b',');
-        tokens.into_iter().any(|token| token.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
-    };
+    let hop_by_hop = HopByHop::of(head);
     let stripped: Vec<HeaderName> =
-        head.headers.keys().filter(|name| HOP_BY_HOP.contains(name) || nominated(name)).cloned().collect();
+        head.headers.keys().filter(|name| hop_by_hop.has(name)).cloned().collect();
     for name in &stripped {
         head.remove_header(name);
     }
@@ -99,9 +172,20 @@ pub fn strip_hop_by_hop(head: &mut RequestHeader) {
 /// # Errors
 /// When an authority is no header value, which intake refuses.
 pub fn name_host(head: &mut RequestHeader) -> Result<()> {
-    let Some(authority) = head.uri.authority() else { return Ok(()) };
+    match authority(head)? {
+        Some(host) => head.insert_header(header::HOST, host),
+        None => Ok(()),
+    }
+}
+
+/// The `:authority` of a request of HTTP/2.
+///
+/// # Errors
+/// When it is no header value, which intake refuses.
+pub(super) fn authority(head: &RequestHeader) -> Result<Option<HeaderValue>> {
+    let Some(authority) = head.uri.authority() else { return Ok(None) };
     let host = HeaderValue::from_str(authority.as_str());
-    head.insert_header(header::HOST, host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?)
+    Ok(Some(host.or_err(ErrorType::InvalidHTTPHeader, "an authority")?))
 }
 
 /// The other way round, for an upstream of HTTP/2: Host becomes `:authority` (RFC 9113 section 8.3.1).
@@ -116,39 +200,6 @@ pub fn address(head: &mut RequestHeader, tls: bool) -> std::result::Result<(), R
     Ok(())
 }
 
-/// Says which certificate the client has shown, and nothing when it has shown none.
-fn tell_certificate(head: &mut RequestHeader, exchange: &Exchange) -> Result<()> {
-    let Some(client) = exchange.client_certificate() else { return Ok(()) };
-    head.insert_header(X_CLIENT_CERT_SUBJECT, client.subject.clone())?;
-    if !client.san_list.is_empty() {
-        head.insert_header(X_CLIENT_CERT_SAN, client.san_list.clone())?;
-    }
-    head.insert_header(X_CLIENT_CERT_FINGERPRINT, client.fingerprint.clone())
-}
-
-/// Removes `X_Forwarded_For`, `X.Request.Id` and their like: CGI, WSGI and Rack applications see the
-/// same variable for them as for the fields set here; those of the fields that frame a request go for the
-/// same reason. From an untrusted peer every other field named
-/// `X-Forwarded-…` goes too (Port, Prefix, Ssl and so on): frameworks believe them, and nobody we
-/// trust has set them. `X-Client-Cert-…` goes whoever the peer is: a trusted proxy that does not know
-/// these fields passes on what its client wrote.
-fn drop_claims(head: &mut RequestHeader, peer_trusted: bool) {
-    let is_claim = |name: &str| {
-        is_alias(name)
-            || reads_as_prefix(name, "x-client-cert-")
-            || (!peer_trusted && reads_as_prefix(name, "x-forwarded-") && !is_own(name))
-    };
-    let claims: Vec<HeaderName> =
-        head.headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
-    for claim in &claims {
-        head.remove_header(claim);
-    }
-}
-
-fn is_own(name: &str) -> bool {
-    OWN.contains(&name)
-}
-
 /// Whether the name begins with `prefix` where `_` and `.` read as `-`.
 fn reads_as_prefix(name: &str, prefix: &str) -> bool {
     let reads_as = |(own, is): (u8, u8)| own == is || (own == b'-' && matches!(is, b'_' | b'.'));
@@ -160,15 +211,19 @@ fn is_alias(name: &str) -> bool {
         && OWN.iter().chain(&FRAMING).any(|own| own.len() == name.len() && reads_as_prefix(name, own))
 }
 
-/// Appends an element to a list header, whatever number of lines it came in.
-fn extend(head: &mut RequestHeader, name: &'static str, element: &[u8]) -> Result<()> {
+/// A list header with one more element, whatever number of lines it came in.
+fn extended(head: &RequestHeader, name: &'static str, element: &[u8]) -> Result<HeaderValue> {
     let mut list = Vec::with_capacity(128);
     for line in head.headers.get_all(name) {
         list.extend_from_slice(line.as_bytes());
         list.extend_from_slice(b", ");
     }
     list.extend_from_slice(element);
-    head.insert_header(name, list)
+    value(list)
+}
+
+fn value(bytes: Vec<u8>) -> Result<HeaderValue> {
+    HeaderValue::try_from(bytes).or_err(ErrorType::InvalidHTTPHeader, "a forwarding header")
 }
 
 /// One element of Forwarded (RFC 7239 section 4).
@@ -210,12 +265,13 @@ mod tests {
             ] {
                 head.insert_header(name, "1").expect("a field");
             }
-            drop_claims(&mut head, peer_trusted);
-            let mut names: Vec<String> = head.headers.keys().map(HeaderName::to_string).collect();
+            let told = Told { fields: Vec::new(), peer_trusted };
+            let kept = head.headers.keys().filter(|name| !told.drops(name.as_str()));
+            let mut names: Vec<String> = kept.map(HeaderName::to_string).collect();
             names.sort();
             names
         };
-        assert_eq!(received(false), ["x-forwarded-for", "x-other"]);
+        assert_eq!(received(false), ["x-other"]);
         assert_eq!(received(true), ["x-forwarded-for", "x-forwarded-port", "x-other", "x_forwarded_prefix"]);
     }
 

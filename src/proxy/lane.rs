@@ -8,16 +8,18 @@
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
-use super::{forwarding, mirror, pieces, retry, upstream};
+use super::{answer, forwarding, mirror, pieces, request_head, retry, upstream};
 use crate::upstream::idle::IdleConnections;
-use http::{Version, header};
+use http::{Method, Version, header};
 use pingora::upstreams::peer::{HttpPeer, Peer};
-use pingora::{Error, Result};
+use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
-use pingora_core::protocols::UniqueID;
+use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
 use pingora_core::server::configuration::ServerConf;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::select;
 
 /// The lane of one worker, and the idle connections of its own.
@@ -68,11 +70,9 @@ impl Lane {
                 Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
             },
         };
-        let mut connection = UpstreamSession::new_with_options(stream, &*peer);
-        upstream::connected(reused, connection.id(), exchange);
-        let exchanged = exchange_messages(session, &mut connection, &peer, exchange).await;
-        match exchanged {
-            Ok(()) => {
+        upstream::connected(reused, stream.id(), exchange);
+        match exchange_messages(session, stream, &peer, exchange).await {
+            Ok(mut connection) => {
                 exchange.attempt.lift_deadline();
                 connection.respect_keepalive();
                 if let Some(stream) = connection.reuse().await {
@@ -80,10 +80,7 @@ impl Lane {
                 }
                 Ok(())
             }
-            Err(error) => {
-                drop(connection);
-                Err(retry::exchange_failed(error, session, exchange, reused))
-            }
+            Err(error) => Err(retry::exchange_failed(error, session, exchange, reused)),
         }
     }
 }
@@ -100,20 +97,14 @@ fn is_simple(session: &mut ServerSession) -> bool {
     fits && session.is_body_empty()
 }
 
+/// Gives the connection when the response has been passed on; otherwise it is gone.
 async fn exchange_messages(
     session: &mut ServerSession,
-    connection: &mut UpstreamSession,
+    stream: Stream,
     peer: &HttpPeer,
     exchange: &mut Exchange,
-) -> Result<()> {
-    connection.write_timeout = peer.options.write_timeout;
-    let mut head = session.req_header().clone();
-    forwarding::strip_hop_by_hop(&mut head);
-    forwarding::name_host(&mut head)?;
-    head.set_version(Version::HTTP_11);
-    forwarding::set(&mut head, exchange)?;
-    mirror::head_sent(session, &head, exchange);
-    connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+) -> Result<UpstreamSession> {
+    let mut connection = send_head(session, stream, peer, exchange).await?;
     // From here on a deadline is watched; the engine's own would only come after it.
     upstream::sending(0, true, exchange)?;
     loop {
@@ -122,10 +113,54 @@ async fn exchange_messages(
             task = connection.read_response_task() => pieces::received(task),
             gone = client_gone(session) => return Err(gone),
         };
-        let tasks = pieces::at_hand(task, connection, |task| pieces::pass(task, session, exchange)).await?;
+        let tasks =
+            pieces::at_hand(task, &mut connection, |task| pieces::pass(task, session, exchange)).await?;
         if session.response_duplex_vec(tasks).await? {
-            return Ok(());
+            return Ok(connection);
         }
+    }
+}
+
+async fn send_head(
+    session: &mut ServerSession,
+    mut stream: Stream,
+    peer: &HttpPeer,
+    exchange: &mut Exchange,
+) -> Result<UpstreamSession> {
+    let timeout = peer.options.write_timeout;
+    if needs_no_copy(session, exchange)
+        && let Some(head) = request_head::write(session.req_header(), exchange)?
+    {
+        send(&mut stream, &head, timeout).await.map_err(Error::into_up)?;
+        return Ok(UpstreamSession::new_with_options(stream, peer));
+    }
+    let mut connection = UpstreamSession::new_with_options(stream, peer);
+    connection.write_timeout = timeout;
+    let mut head = session.req_header().clone();
+    forwarding::strip_hop_by_hop(&mut head);
+    forwarding::name_host(&mut head)?;
+    head.set_version(Version::HTTP_11);
+    forwarding::set(&mut head, exchange)?;
+    mirror::head_sent(session, &head, exchange);
+    connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+    Ok(connection)
+}
+
+/// Whether nobody has to know the head that was sent: no mirror, and not whoever reads the response, which
+/// has no body when it answers HEAD.
+fn needs_no_copy(session: &ServerSession, exchange: &Exchange) -> bool {
+    let mirrored = exchange.route.as_ref().is_some_and(|route| route.mirror.is_some());
+    !mirrored && session.req_header().method != Method::HEAD
+}
+
+async fn send(stream: &mut Stream, head: &[u8], limit: Option<Duration>) -> Result<()> {
+    let sent = async {
+        stream.write_all(head).await?;
+        stream.flush().await
+    };
+    match answer::in_time(limit.unwrap_or(Duration::MAX), sent).await {
+        Some(sent) => sent.or_err(ErrorType::WriteError, "sending a request head"),
+        None => Error::e_explain(ErrorType::WriteTimedout, "sending a request head"),
     }
 }
 

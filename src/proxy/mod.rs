@@ -5,7 +5,7 @@
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
 //! [`lane`] forwards to upstreams of HTTP/1, [`http2`] to those of HTTP/2, [`engine`] the rest; [`affinity`] says what ties a request to an endpoint,
-//! [`forwarding`] sets what the upstream is told, [`response_head`] what the client is told,
+//! [`forwarding`] says what the upstream is told ([`request_head`]: in bytes), [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
 //! [`refusal`] those of requests the door has refused.
 
@@ -26,6 +26,7 @@ pub mod pieces;
 pub mod protocol;
 pub mod record;
 pub mod refusal;
+pub mod request_head;
 pub mod request_id;
 pub mod request_target;
 pub mod response_head;

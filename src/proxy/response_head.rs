@@ -101,7 +101,8 @@ pub fn adapt_interim(head: &mut ResponseHeader) {
 }
 
 fn strip_hop_by_hop(head: &mut ResponseHeader) {
-    if head.headers.contains_key(header::CONNECTION) {
+    let nominates_nothing = |line: &HeaderValue| matches!(line.as_bytes(), b"keep-alive" | b"close");
+    if !head.headers.get_all(header::CONNECTION).iter().all(nominates_nothing) {
         let nominated: Vec<HeaderName> = head
             .headers
             .get_all(header::CONNECTION)
@@ -113,8 +114,8 @@ fn strip_hop_by_hop(head: &mut ResponseHeader) {
         for name in &nominated {
             head.remove_header(name);
         }
-        head.remove_header(&header::CONNECTION);
     }
+    head.remove_header(&header::CONNECTION);
     // One look at what there is costs less than six at what there mostly is not.
     if head.headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
         for name in &HOP_BY_HOP {

@@ -189,12 +189,16 @@ fn next_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> 
     }
 }
 
+/// Fields of different names in the order of their names: theirs means nothing (RFC 9110 section 5.3).
 fn normal_request(request: &str) -> String {
     let normal = |line: &str| match line.to_ascii_lowercase().starts_with("x-request-id: ") {
         true => "x-request-id: *".to_owned(),
         false => line.to_owned(),
     };
-    request.split("\r\n").map(normal).collect::<Vec<_>>().join("\n")
+    let (head, body) = request.split_once("\r\n\r\n").unwrap_or((request, ""));
+    let mut lines: Vec<String> = head.split("\r\n").map(normal).collect();
+    lines[1..].sort_by_key(|line| line.split(':').next().unwrap_or_default().to_ascii_lowercase());
+    format!("{}\n\n{body}", lines.join("\n"))
 }
 
 /// Plays the client's part; gives its notes.
