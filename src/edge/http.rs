@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub trait Application: Send + Sync + 'static {
     /// Serves the request whose head `session` has read. Gives the connection back if another request may
     /// follow on it, which with HTTP/2 is not its business.
-    fn serve(&self, session: ServerSession) -> impl Future<Output = Option<Stream>> + Send;
+    fn serve(&self, session: Box<ServerSession>) -> impl Future<Output = Option<Stream>> + Send;
 }
 
 /// Serves a connection until it ends.
@@ -76,7 +76,8 @@ async fn serve_request<A: Application>(
     wait: &Wait,
     limits: &Limits,
 ) -> Option<Box<EdgeStream>> {
-    let mut session = ServerSession::new_http1(stream);
+    // In a box, because it is handed on from one to the next.
+    let mut session = Box::new(ServerSession::new_http1(stream));
     session.set_keepalive(Some(limits.head_read_seconds()));
     match wait.unless_leaving(session.read_request()).await? {
         Ok(true) => {}

@@ -180,9 +180,10 @@ impl Life<'_> {
 
     fn spawn<A: Application>(&mut self, app: &Arc<A>, session: HttpSession) {
         self.asked = self.asked.saturating_add(1);
+        let session = Box::new(ServerSession::new_http2(session));
         let (app, run) = (Arc::clone(app), Running::begin(&self.running));
         tokio::spawn(async move {
-            app.serve(ServerSession::new_http2(session)).await;
+            app.serve(session).await;
             drop(run);
         });
     }

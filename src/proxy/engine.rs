@@ -52,7 +52,7 @@ impl Engine {
 
     /// Forwards a request that was decided on, to its record. Gives the connection back if another request
     /// may follow on it.
-    pub async fn take_over(&self, mut session: ServerSession, exchange: Exchange) -> Option<Stream> {
+    pub async fn take_over(&self, mut session: Box<ServerSession>, exchange: Exchange) -> Option<Stream> {
         // A session without one is not the door's.
         let connection = Arc::clone(exchange.connection.as_ref()?);
         let keepalive = session.get_keepalive();
@@ -63,7 +63,7 @@ impl Engine {
             head
         });
         connection.carry(Box::new(Carried { exchange, head, keepalive }));
-        let (stream, _) = self.0.process_new_http(session, connection.leaving()).await?.consume();
+        let (stream, _) = self.0.process_new_http(*session, connection.leaving()).await?.consume();
         Some(stream)
     }
 }

@@ -7,7 +7,6 @@ use super::record::Records;
 use super::{answer, decide, failure, http2, intake};
 use crate::edge::http::Application;
 use pingora::Result;
-use pingora_core::apps::{HttpPersistentSettings, ReusedHttpStream};
 use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 
@@ -23,7 +22,7 @@ pub struct Gateway {
 
 impl Application for Gateway {
     /// The exchange pins the snapshot it lives under until it is logged.
-    async fn serve(&self, mut session: ServerSession) -> Option<Stream> {
+    async fn serve(&self, mut session: Box<ServerSession>) -> Option<Stream> {
         let mut exchange = self.records.begin();
         let error = match self.respond(&mut session, &mut exchange).await {
             Ok(true) => None,
@@ -35,7 +34,13 @@ impl Application for Gateway {
         }
         self.records.end(&session, error.as_deref(), &mut exchange);
         // After a failure the door keeps what can be kept.
-        if error.is_some() { None } else { reuse(session).await }
+        if error.is_some() || !finish(&mut session).await {
+            return None;
+        }
+        match *session {
+            ServerSession::H1(http1) => Some(http1.into_inner()),
+            _ => None,
+        }
     }
 }
 
@@ -51,9 +56,27 @@ impl Gateway {
     }
 }
 
-/// The connection, if another request may follow on it.
-async fn reuse(session: ServerSession) -> Option<Stream> {
-    let settings = HttpPersistentSettings::for_session(&session);
-    let reusable = session.finish().await.ok().flatten()?;
-    Some(ReusedHttpStream::from_reusable_stream(reusable, settings).consume().0)
+/// Ends a session that was answered. Gives whether another request may follow on its connection.
+///
+/// What the session does itself at its end, and what that takes: it would be moved from one function to the
+/// next, five times its size, and every request would have room for all of them.
+async fn finish(session: &mut ServerSession) -> bool {
+    match session {
+        ServerSession::H1(http1) => {
+            if http1.finish_body().await.is_err() {
+                return false;
+            }
+            if !http1.will_keepalive() {
+                http1.shutdown().await;
+                return false;
+            }
+            http1.drain_request_body().await.is_ok()
+        }
+        ServerSession::H2(http2) => {
+            // Of no consequence: the client has gone away if it fails.
+            let _ = http2.finish();
+            false
+        }
+        _ => false,
+    }
 }
