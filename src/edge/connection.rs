@@ -13,7 +13,6 @@ use pingora::http::ResponseHeader;
 use pingora_core::protocols::Digest;
 use pingora_core::protocols::raw_connect::ProxyDigest;
 use pingora_core::server::ShutdownWatch;
-use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -42,7 +41,6 @@ pub struct Connection {
     answer: Mutex<Option<Bytes>>,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
-    carried: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 /// Both ends a connection may be said to come from; the same without a PROXY header.
@@ -123,7 +121,6 @@ impl Connection {
             answer: Mutex::new(None),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
-            carried: Mutex::new(None),
         }
     }
 
@@ -218,17 +215,6 @@ impl Connection {
     /// Holds a stream for [`Connection::take_kept`], which must follow: the stream holds this.
     pub(super) fn give_back(&self, stream: Box<EdgeStream>) {
         *self.kept.lock() = Some(stream);
-    }
-
-    /// Lays down what the request path is to find again on the other side of the engine, which carries
-    /// nothing but the connection across.
-    pub fn carry(&self, what: Box<dyn Any + Send>) {
-        *self.carried.lock() = Some(what);
-    }
-
-    /// Takes what was laid down.
-    pub fn carried(&self) -> Option<Box<dyn Any + Send>> {
-        self.carried.lock().take()
     }
 
     /// The connection was upgraded, to a `websocket` or something else: from now on it may be silent for

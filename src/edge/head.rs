@@ -89,11 +89,15 @@ impl Head {
     /// Where the head ends in `read`, which follows what was read before.
     fn end(&self, read: &[u8]) -> Option<usize> {
         let begun = match self.tail {
+            // Empty lines before it do not end it.
+            _ if !self.line.has_begun() => None,
             [b'\n', b'\r'] if read.first() == Some(&b'\n') => Some(1),
             [_, b'\n'] => empty_line(read),
             _ => None,
         };
-        let mut lines = memchr::memchr_iter(b'\n', read).map(|at| at + 1);
+        let before = self.line.before(read);
+        let lines = memchr::memchr_iter(b'\n', read.get(before..).unwrap_or_default());
+        let mut lines = lines.map(|at| before + at + 1);
         begun.or_else(|| lines.find_map(|line| Some(line + empty_line(read.get(line..)?)?)))
     }
 }
@@ -129,6 +133,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET / HTTP/1.1\nHost: a\n\r\n",
             "GET / HTTP/1.1\nHost: a\n\n",
+            "\n\r\n\nGET / HTTP/1.1\r\n\r\n",
         ] {
             let bytes = format!("{head}GET /2 HTTP/1.1\r\n\r\n");
             for cut in 0..bytes.len() {
@@ -136,6 +141,18 @@ mod tests {
                 let part = &bytes.as_bytes()[..cut.min(head.len() - 1)];
                 assert_eq!(taken(part, cut / 2), (part.len(), false), "{part:?}");
             }
+        }
+    }
+
+    #[test]
+    fn empty_lines_before_a_head_are_taken_all_at_once() {
+        for line in ["\n", "\r\n"] {
+            let lines = line.repeat(500);
+            assert_eq!(
+                taken(lines.as_bytes(), 3),
+                (lines.len(), false),
+                "one at a time each would be a read"
+            );
         }
     }
 }

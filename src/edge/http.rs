@@ -57,16 +57,14 @@ async fn serve_http1<A: Application>(
             }
         }
         // In a box, because a connection has no use for its room while it waits.
-        stream = match Box::pin(serve_request(app, stream, &wait, &limits)).await {
-            Some(next) => next,
-            None => {
-                let Some(mut kept) = connection.take_kept() else { return };
-                if !kept.awaits_head() {
-                    return;
-                }
-                kept
-            }
-        };
+        let served = Box::pin(serve_request(app, stream, &wait, &limits)).await;
+        let Some(mut next) = served.or_else(|| connection.take_kept()) else { return };
+        // Also what ended well: should its reader and the door ever disagree on where a body ends, nothing
+        // that follows is taken for a request.
+        if !next.awaits_head() {
+            return;
+        }
+        stream = next;
     }
 }
 

@@ -1,8 +1,8 @@
 //! One worker at one listener: what the connections it accepts there share, and how they leave.
 //!
 //! Leaving is the same whether the listener was removed or the whole process ends. Every answer from
-//! then on closes its connection, HTTP/2 clients get GOAWAY. Connections without a request have a moment to
-//! send the one that may be on its way, then they close. What still runs after `shutdown.drain` is cut.
+//! then on closes its connection, HTTP/2 clients get GOAWAY. Connections without a request, or with a part of its
+//! head, have a moment to send what may be on its way, then they close. What still runs after `shutdown.drain` is cut.
 
 use super::drain::Drain;
 use super::idle::Waiting;

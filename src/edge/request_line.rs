@@ -21,10 +21,9 @@ impl RequestLine {
     /// # Errors
     /// The line must not go to the engine.
     pub fn follow(&mut self, read: &[u8]) -> Result<bool, Cause> {
-        // RFC 9112 section 2.2: empty lines before it are ignored.
-        let empty =
-            if self.begun { 0 } else { read.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count() };
-        let Some(read) = read.get(empty..).filter(|read| !read.is_empty()) else { return Ok(false) };
+        let Some(read) = read.get(self.before(read)..).filter(|read| !read.is_empty()) else {
+            return Ok(false);
+        };
         self.begun = true;
         let (part, ended) = match memchr::memchr(b'\n', read) {
             Some(end) => (read.get(..end).unwrap_or_default(), true),
@@ -46,6 +45,19 @@ impl RequestLine {
             true => Err(Rejection::Target.because("space")),
             false => Ok(ended),
         }
+    }
+
+    /// Whether any of it was read.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// How many bytes of `read` are empty lines before it, which are ignored (RFC 9112 section 2.2).
+    pub fn before(&self, read: &[u8]) -> usize {
+        if self.begun {
+            return 0;
+        }
+        read.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count()
     }
 
     /// Before the first space it is no method, and probably no HTTP.

@@ -8,10 +8,10 @@
 use super::context::Exchange;
 use super::record::Records;
 use super::{failure, forwarding, mirror, protocol, retry, upstream};
-use crate::edge::connection::Connection;
 use crate::snapshot::Rejection;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -23,6 +23,7 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::configuration::ServerConf;
 use pingora_proxy::HttpProxy;
+use std::any::Any;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +31,17 @@ use std::time::Duration;
 /// The engine of one worker, with upstream connections of its own.
 pub struct Engine(Arc<HttpProxy<Hooks>>);
 
-/// An exchange on its way through the engine to the first hook.
-struct Carried {
+/// An exchange of HTTP/1 on its way to the first hook. The engine reads the head once more, as the client
+/// wrote it, and forgets what was settled about the connection.
+struct Reread {
     exchange: Exchange,
-    /// Of HTTP/1: the engine reads the head once more, as the client wrote it.
-    head: Option<RequestHeader>,
+    head: RequestHeader,
     keepalive: Option<u64>,
 }
+
+/// An exchange of HTTP/2 on its way to the first hook, which takes it. In the head, of which the engine makes copies.
+#[derive(Clone)]
+struct InHead(Arc<Mutex<Option<Exchange>>>);
 
 impl Engine {
     /// An engine that puts its exchanges on `records`.
@@ -55,14 +60,17 @@ impl Engine {
     pub async fn take_over(&self, mut session: Box<ServerSession>, exchange: Exchange) -> Option<Stream> {
         // A session without one is not the door's.
         let connection = Arc::clone(exchange.connection.as_ref()?);
-        let keepalive = session.get_keepalive();
-        let head =
-            session.as_http1().map(|http1| (http1.req_header().clone(), http1.get_headers_raw_bytes()));
-        let head = head.map(|(head, raw)| {
-            session.set_pipelined_prefix(BytesMut::from(&*raw));
-            head
-        });
-        connection.carry(Box::new(Carried { exchange, head, keepalive }));
+        match &mut *session {
+            ServerSession::H1(http1) => {
+                let (head, keepalive) = (http1.req_header().clone(), http1.get_keepalive_timeout());
+                http1.set_pipelined_prefix(BytesMut::from(&*http1.get_headers_raw_bytes()));
+                http1.set_connection_user_context(Some(Box::new(Reread { exchange, head, keepalive })));
+            }
+            other => {
+                let exchange = InHead(Arc::new(Mutex::new(Some(exchange))));
+                other.req_header_mut().extensions_mut().insert(exchange);
+            }
+        }
         let (stream, _) = self.0.process_new_http(*session, connection.leaving()).await?.consume();
         Some(stream)
     }
@@ -83,17 +91,32 @@ impl ProxyHttp for Hooks {
     /// None: the engine's compression module would cost a box for every request.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    /// The exchange goes on as it came.
-    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
-        let connection = Connection::of(session.digest());
-        let carried = connection.and_then(|connection| connection.carried()?.downcast::<Carried>().ok());
-        let Some(carried) = carried else { return upstream::refuse(exchange, Rejection::Internal) };
-        *exchange = carried.exchange;
-        if let Some(head) = carried.head {
-            *session.req_header_mut() = head;
-            session.set_keepalive(carried.keepalive);
+    /// Of HTTP/1: the exchange goes on as it came.
+    fn on_connection_reuse(
+        &self,
+        session: &mut Session,
+        exchange: &mut Exchange,
+        before: Box<dyn Any + Send + Sync>,
+    ) {
+        if let Ok(reread) = before.downcast::<Reread>() {
+            *exchange = reread.exchange;
+            *session.req_header_mut() = reread.head;
+            session.set_keepalive(reread.keepalive);
         }
-        Ok(())
+    }
+
+    /// Of HTTP/2: the exchange goes on as it came.
+    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+        if let Some(InHead(carried)) = session.req_header_mut().extensions_mut().remove()
+            && let Some(carried) = carried.lock().take()
+        {
+            *exchange = carried;
+        }
+        match exchange.connection {
+            Some(_) => Ok(()),
+            // What stands in never saw a request.
+            None => upstream::refuse(exchange, Rejection::Internal),
+        }
     }
 
     /// An endpoint of the remembered route.
