@@ -1,8 +1,8 @@
-//! The engine, for what the gateway does not forward itself: upgrades, endpoints whose protocol only the
-//! handshake tells, upstreams that want to hear of the client before all else.
+//! The engine, for what the gateway does not forward itself: upgrades, bodies that wait to be asked for, endpoints
+//! whose protocol only the handshake tells, upstreams that want to hear of the client before all else.
 //!
 //! An exchange comes here decided on ([`Engine::take_over`]); the hooks, in the order the engine runs them,
-//! call the same functions as the lane (`lane`) and the exchanges of HTTP/2 (`http2`): a hook that gains one gives
+//! call the same functions as the lane (`lane`, `upload`) and the exchanges of HTTP/2 (`http2`): a hook that gains one gives
 //! it to those as well.
 
 use super::context::Exchange;

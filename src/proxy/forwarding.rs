@@ -156,7 +156,7 @@ impl<'a> HopByHop<'a> {
 }
 
 /// Removes what ends here. What the engine does by itself before [`set`], for those who forward without it;
-/// a request with a body or an upgrade would need more.
+/// a chunked body has to be said again, and an upgrade would need more.
 pub fn strip_hop_by_hop(head: &mut RequestHeader) {
     let hop_by_hop = HopByHop::of(head);
     let stripped: Vec<HeaderName> =

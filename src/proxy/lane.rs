@@ -1,16 +1,16 @@
-//! The straight lane: one request without a body, one response, no machinery between them.
+//! The straight lane: one request, one response, no machinery between them.
 //!
-//! What most requests need is little: write a head, read a head, copy a body. The engine does it with
+//! What most requests need is little: write a head, read a head, copy a body ([`upload`]: one in each direction). The engine does it with
 //! two futures and two channels, because it can do much more; here it is a loop. Every decision is made
 //! by the same functions the engine's hooks call (endpoint: [`upstream`], retries: [`retry`], what the upstream
-//! is told: [`forwarding`], what the client is told: `response_head`, by way of [`upstream`]), in the
+//! is told: [`request_head`], what the client is told: `response_head`, by way of [`upstream`]), in the
 //! order the engine calls them; only what the engine does itself between two hooks stands here again.
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
-use super::{answer, forwarding, mirror, pieces, request_head, retry, upstream};
+use super::{answer, pieces, request_head, retry, upload, upstream};
 use crate::upstream::idle::IdleConnections;
-use http::{Method, Version, header};
+use http::{Method, header};
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, ErrorType, OrErr, Result};
 use pingora_core::connectors::{ConnectorOptions, TransportConnector};
@@ -72,11 +72,13 @@ impl Lane {
         };
         upstream::connected(reused, stream.id(), exchange);
         match exchange_messages(session, stream, &peer, exchange).await {
-            Ok(mut connection) => {
+            Ok(connection) => {
                 exchange.attempt.lift_deadline();
-                connection.respect_keepalive();
-                if let Some(stream) = connection.reuse().await {
-                    self.idle.put(key, stream, peer.idle_timeout().unwrap_or_default());
+                if let Some(mut connection) = connection {
+                    connection.respect_keepalive();
+                    if let Some(stream) = connection.reuse().await {
+                        self.idle.put(key, stream, peer.idle_timeout().unwrap_or_default());
+                    }
                 }
                 Ok(())
             }
@@ -87,23 +89,32 @@ impl Lane {
 
 /// Whether client and request ask for nothing but a response.
 fn is_simple(session: &mut ServerSession) -> bool {
+    let empty = session.is_body_empty();
     let headers = &session.req_header().headers;
     let fits = match session {
         ServerSession::H1(_) => !headers.contains_key(header::UPGRADE),
         // With a length, a stream that has not ended would count as empty too.
-        ServerSession::H2(_) => !headers.contains_key(header::CONTENT_LENGTH),
+        ServerSession::H2(_) => !(empty && headers.contains_key(header::CONTENT_LENGTH)),
         _ => false,
     };
-    fits && session.is_body_empty()
+    // A body that waits to be asked for is more than a body.
+    fits && (empty || !headers.contains_key(header::EXPECT))
 }
 
-/// Gives the connection when the response has been passed on; otherwise it is gone.
+/// One attempt. Gives the connection if another request may follow on it; otherwise it is gone.
 async fn exchange_messages(
     session: &mut ServerSession,
     stream: Stream,
     peer: &HttpPeer,
     exchange: &mut Exchange,
-) -> Result<UpstreamSession> {
+) -> Result<Option<UpstreamSession>> {
+    if !session.is_body_empty() {
+        let mut connection = UpstreamSession::new_with_options(stream, peer);
+        connection.write_timeout = peer.options.write_timeout;
+        // Every connection has a future with room for this one, and few need it.
+        let sent = Box::pin(upload::exchange_messages(session, &mut connection, exchange)).await?;
+        return Ok(sent.then_some(connection));
+    }
     let mut connection = send_head(session, stream, peer, exchange).await?;
     // From here on a deadline is watched; the engine's own would only come after it.
     upstream::sending(0, true, exchange)?;
@@ -116,7 +127,7 @@ async fn exchange_messages(
         let tasks =
             pieces::at_hand(task, &mut connection, |task| pieces::pass(task, session, exchange)).await?;
         if session.response_duplex_vec(tasks).await? {
-            return Ok(connection);
+            return Ok(Some(connection));
         }
     }
 }
@@ -136,12 +147,7 @@ async fn send_head(
     }
     let mut connection = UpstreamSession::new_with_options(stream, peer);
     connection.write_timeout = timeout;
-    let mut head = session.req_header().clone();
-    forwarding::strip_hop_by_hop(&mut head);
-    forwarding::name_host(&mut head)?;
-    head.set_version(Version::HTTP_11);
-    forwarding::set(&mut head, exchange)?;
-    mirror::head_sent(session, &head, exchange);
+    let head = request_head::copy(session, exchange)?;
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
     Ok(connection)
 }
@@ -166,7 +172,7 @@ async fn send(stream: &mut Stream, head: &[u8], limit: Option<Duration>) -> Resu
 
 /// Ends when the client has closed the connection. The next request, should the client send it already,
 /// is kept for later.
-async fn client_gone(session: &mut ServerSession) -> Box<Error> {
+pub(super) async fn client_gone(session: &mut ServerSession) -> Box<Error> {
     loop {
         if let Err(error) = session.read_body_or_idle(true).await {
             return error.into_down();

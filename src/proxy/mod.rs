@@ -4,7 +4,8 @@
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
-//! [`lane`] forwards to upstreams of HTTP/1, [`http2`] to those of HTTP/2, [`engine`] the rest; [`affinity`] says what ties a request to an endpoint,
+//! [`lane`] forwards to upstreams of HTTP/1 ([`upload`]: requests with a body), [`http2`] to those of HTTP/2, [`engine`] the rest;
+//! [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] says what the upstream is told ([`request_head`]: in bytes), [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
 //! [`refusal`] those of requests the door has refused.
@@ -31,6 +32,7 @@ pub mod request_id;
 pub mod request_target;
 pub mod response_head;
 pub mod retry;
+pub mod upload;
 pub mod upstream;
 pub mod upstream_deadline;
 pub mod whole;

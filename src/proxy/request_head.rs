@@ -6,9 +6,11 @@
 
 use super::context::Exchange;
 use super::forwarding::{self, HopByHop, Told};
-use http::{HeaderName, HeaderValue, header};
+use super::mirror;
+use http::{HeaderName, HeaderValue, Version, header};
 use pingora::Result;
 use pingora::http::{HeaderNameVariant, RequestHeader};
+use pingora_core::protocols::http::ServerSession;
 
 /// Enough for nearly all.
 const ROOM: usize = 1024;
@@ -55,6 +57,21 @@ pub fn write(head: &RequestHeader, exchange: &mut Exchange) -> Result<Option<Vec
     }
     out.extend_from_slice(b"\r\n");
     Ok(Some(out))
+}
+
+/// A head of its own, where somebody has to look at it once it was sent. The transfer coding ends with the
+/// client's connection: a body without a length has to be given one anew.
+///
+/// # Errors
+/// Those of [`Told::new`].
+pub fn copy(session: &mut ServerSession, exchange: &mut Exchange) -> Result<RequestHeader> {
+    let mut head = session.req_header().clone();
+    forwarding::strip_hop_by_hop(&mut head);
+    forwarding::name_host(&mut head)?;
+    head.set_version(Version::HTTP_11);
+    forwarding::set(&mut head, exchange)?;
+    mirror::head_sent(session, &head, exchange);
+    Ok(head)
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &HeaderValue) {

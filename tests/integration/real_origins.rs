@@ -50,7 +50,7 @@ fn about_when_it_closes(gateway: &Gateway, client: u64) -> Vec<String> {
     let pause = Duration::from_millis(980 + 4 * client);
     let mut failures = Vec::new();
     for round in 0..ROUNDS {
-        // Without a body on the straight lane, with one through the engine.
+        // Without a body, and with one, which takes another way to the same connection.
         let request = match round % 2 {
             0 => format!("GET /{client} HTTP/1.1\r\nHost: a\r\n\r\n"),
             _ => format!("POST /{client} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"),
@@ -89,7 +89,7 @@ fn an_nginx_that_closes_idle_connections_costs_no_request() {
     });
     assert!(failures.is_empty(), "{failures:?}");
     // Some found their connection open and some closed: it was the right moment. Without that, each would
-    // have opened two, one for the lane and one for the engine.
+    // have opened one.
     let taken =
         |reused| gateway.metrics().sum("portcullis_upstream_connections_total", &[("reused", reused)]);
     let (fresh, reused) = (taken("false"), taken("true"));

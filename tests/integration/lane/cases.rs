@@ -17,18 +17,22 @@ pub struct Case {
     pub origin: Vec<Vec<Act>>,
     /// Timeouts of the route.
     pub timeouts: &'static str,
+    /// Limits of the route.
+    pub limits: &'static str,
     /// So many endpoints that refuse connections, in place of the origin.
     pub dead: usize,
     /// Access records there must be in the end, whatever the client has read.
     pub records: usize,
-    /// How much of the body is sent before the client has left is not the same twice.
+    /// How much of a body is sent before somebody has left is not the same twice.
     pub races: bool,
 }
 
 impl Case {
-    fn new(name: impl Into<String>, client: Vec<Do>, origin: Vec<Vec<Act>>) -> Case {
-        let (timeouts, dead, records, races) = ("response: 20s", 0, 1, false);
-        Case { name: name.into(), client, origin, timeouts, dead, records, races }
+    /// A case that must leave a record, of a client and an origin without haste.
+    pub fn new(name: impl Into<String>, client: Vec<Do>, origin: Vec<Vec<Act>>) -> Case {
+        let (timeouts, limits) = ("response: 20s", "body: 8MiB");
+        let (dead, records, races) = (0, 1, false);
+        Case { name: name.into(), client, origin, timeouts, limits, dead, records, races }
     }
 
     /// What the client does when this is case `number`.
@@ -45,17 +49,20 @@ impl Case {
     }
 }
 
-const GET: &str = "GET /a?b=c HTTP/1.1\r\nHost: c{n}.test\r\nUser-Agent: Case/1\r\n\r\n";
+/// A request without a body.
+pub const GET: &str = "GET /a?b=c HTTP/1.1\r\nHost: c{n}.test\r\nUser-Agent: Case/1\r\n\r\n";
 const POST: &str = "POST /a HTTP/1.1\r\nHost: c{n}.test\r\nContent-Length: 0\r\n\r\n";
-const AGAIN: &str = "GET /again HTTP/1.1\r\nHost: c{n}.test\r\n\r\n";
+/// Another one.
+pub const AGAIN: &str = "GET /again HTTP/1.1\r\nHost: c{n}.test\r\n\r\n";
 
-fn send(text: &str) -> Do {
+/// Sends this.
+pub fn send(text: &str) -> Do {
     Do::Send(text.as_bytes().to_vec())
 }
 
 /// Sends a request, reads the response, and asks again on the same connection, which shows whether the
 /// connections of both sides were kept.
-fn twice(request: &str) -> Vec<Do> {
+pub fn twice(request: &str) -> Vec<Do> {
     vec![send(request), Do::Read, send(AGAIN), Do::Read]
 }
 

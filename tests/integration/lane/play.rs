@@ -3,10 +3,11 @@
 //! What is not the same from one run to the next is left out of the notes: dates, request ids, ports, and
 //! how a chunked body was cut into chunks, which depends on timing.
 
+use super::reading::{Body, Reading, field, fill, find, shown};
 use crate::support::eventually::{DEADLINE, until, within};
 use socket2::SockRef;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,15 +16,22 @@ use std::time::Duration;
 /// How long a pause between two pieces is: long enough for the gateway to see them apart.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// What the origin does about a request, step by step; then it waits for the next one.
+/// What the origin does about a request, step by step; then it waits for the next one. It reads the body
+/// before, unless the first step says otherwise.
 #[derive(Debug, Clone)]
 pub enum Act {
+    /// Reads no more than so many bytes of the body for now.
+    Early(usize),
+    /// Reads the rest of the body.
+    Rest,
     /// Sends this in one piece.
     Send(Vec<u8>),
     /// Sends every byte in a packet of its own.
     Trickle(Vec<u8>),
     /// Lets the gateway look at what there is.
     Pause,
+    /// The same, without a look at what the gateway sends.
+    Idle,
     /// Closes the connection.
     Close,
     /// Resets the connection.
@@ -72,15 +80,17 @@ pub struct Origin {
 struct Shared {
     replies: Mutex<VecDeque<Vec<Act>>>,
     seen: Mutex<Vec<Seen>>,
+    /// Where a body breaks off is not the same twice.
+    races: bool,
     stop: AtomicBool,
 }
 
 impl Origin {
-    /// Answers with these, one after the other, and then with 200.
-    pub fn start(replies: Vec<Vec<Act>>) -> Self {
+    /// Answers with these, one after the other, and then with 200. `races`: where a body breaks off is not noted.
+    pub fn start(replies: Vec<Vec<Act>>, races: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let shared = Arc::new(Shared { replies: Mutex::new(replies.into()), ..Shared::default() });
+        let shared = Arc::new(Shared { replies: Mutex::new(replies.into()), races, ..Shared::default() });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -121,31 +131,74 @@ impl Drop for Origin {
     }
 }
 
-fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
+fn serve(stream: TcpStream, number: usize, shared: &Shared) {
     let _ = stream.set_nodelay(true);
-    let mut buffer = Vec::new();
-    while let Some(request) = next_request(&mut stream, &mut buffer) {
-        shared.seen.lock().unwrap()[number].requests.push(normal_request(&request));
+    let mut reading = Reading::new(stream);
+    while let Some(head) = reading.head() {
+        let seen = |change: &dyn Fn(&mut Seen)| change(&mut shared.seen.lock().unwrap()[number]);
+        seen(&|seen| seen.requests.push(normal_request(&head)));
         let default = || vec![Act::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain".to_vec())];
         let reply = shared.replies.lock().unwrap().pop_front().unwrap_or_else(default);
+        let mut body = Body::announced(&head);
+        let early = if let Some(Act::Early(enough)) = reply.first() { Some(*enough) } else { None };
+        reading.body(&mut body, early.unwrap_or(usize::MAX));
         // Of two that close, either may be the first.
         let closes = reply.iter().any(|act| matches!(act, Act::Close | Act::Reset));
-        for act in reply {
-            let done = match act {
-                Act::Send(bytes) => stream.write_all(&bytes).is_ok(),
-                Act::Trickle(bytes) => bytes.iter().all(|byte| stream.write_all(&[*byte]).is_ok()),
-                Act::Pause => !is_gone(&mut stream, &mut buffer, PAUSE),
-                Act::Gone => !is_gone(&mut stream, &mut buffer, DEADLINE),
-                Act::Close => return,
-                Act::Reset => return reset(&stream),
-            };
-            if !done {
-                shared.seen.lock().unwrap()[number].closed = !closes;
-                return;
-            }
+        let end = match early.is_some() || body.is_whole() {
+            true => reply.iter().find_map(|act| perform(act, &mut reading, &mut body)),
+            false => Some(End::Gone),
+        };
+        if end.is_none() {
+            reading.body(&mut body, usize::MAX);
+        }
+        seen(&|seen| {
+            seen.requests
+                .last_mut()
+                .expect("one")
+                .push_str(&body.note(shared.races || (closes && early.is_some())));
+            seen.closed = end == Some(End::Gone) && !closes;
+        });
+        match end {
+            Some(End::Reset) => return reset(&reading.stream),
+            Some(_) => return,
+            None => {}
         }
     }
     shared.seen.lock().unwrap()[number].closed = true;
+}
+
+/// What becomes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Close,
+    Reset,
+    /// The gateway was the first.
+    Gone,
+}
+
+fn perform(act: &Act, reading: &mut Reading, body: &mut Body) -> Option<End> {
+    let stream = &mut reading.stream;
+    let done = match act {
+        Act::Early(_) => true,
+        Act::Rest => {
+            reading.body(body, usize::MAX);
+            body.is_whole()
+        }
+        Act::Send(bytes) => stream.write_all(bytes).is_ok(),
+        Act::Trickle(bytes) => bytes.iter().all(|byte| stream.write_all(&[*byte]).is_ok()),
+        Act::Pause => !is_gone(reading, PAUSE),
+        Act::Idle => {
+            within(PAUSE, || None::<()>);
+            true
+        }
+        Act::Gone => {
+            until("the gateway to close", || is_gone(reading, PAUSE));
+            false
+        }
+        Act::Close => return Some(End::Close),
+        Act::Reset => return Some(End::Reset),
+    };
+    if done { None } else { Some(End::Gone) }
 }
 
 fn reset(stream: &TcpStream) {
@@ -153,40 +206,11 @@ fn reset(stream: &TcpStream) {
 }
 
 /// Whether the other side closes within `patience`.
-fn is_gone(stream: &mut TcpStream, buffer: &mut Vec<u8>, patience: Duration) -> bool {
-    let _ = stream.set_read_timeout(Some(patience));
-    let read = fill(stream, buffer);
-    let _ = stream.set_read_timeout(None);
+fn is_gone(reading: &mut Reading, patience: Duration) -> bool {
+    let _ = reading.stream.set_read_timeout(Some(patience));
+    let read = reading.fill();
+    let _ = reading.stream.set_read_timeout(None);
     matches!(read, Some(0))
-}
-
-/// Bytes read: 0 at the end, `None` when nothing came in time.
-fn fill(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<usize> {
-    let mut chunk = [0; 64 << 10];
-    match stream.read(&mut chunk) {
-        Ok(count) => {
-            buffer.extend_from_slice(&chunk[..count]);
-            Some(count)
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
-        Err(_) => Some(0),
-    }
-}
-
-fn next_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
-    loop {
-        if let Some(end) = find(buffer, b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
-            let length = field(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-            if buffer.len() >= end + 4 + length {
-                let request: Vec<u8> = buffer.drain(..end + 4 + length).collect();
-                return Some(String::from_utf8_lossy(&request).into_owned());
-            }
-        }
-        if fill(stream, buffer)? == 0 {
-            return None;
-        }
-    }
 }
 
 /// Fields of different names in the order of their names: theirs means nothing (RFC 9110 section 5.3).
@@ -212,6 +236,7 @@ pub fn play(address: SocketAddr, steps: &[Do], origin: &Origin) -> Vec<String> {
         ended: false,
     };
     client.stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    client.stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
     client.stream.set_nodelay(true).expect("an option");
     for step in steps {
         match step {
@@ -345,30 +370,10 @@ impl Client {
     }
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
-}
-
-fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
-    let fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
-    fields.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
-}
-
 fn normal_head(head: &str) -> String {
     let normal = |line: &str| match line.starts_with("Date: ") {
         true => "Date: *".to_owned(),
         false => line.to_owned(),
     };
     head.split("\r\n").map(normal).collect::<Vec<_>>().join("\n")
-}
-
-/// Short bodies as they are, long ones as length and checksum.
-fn shown(body: &[u8]) -> String {
-    match body.len() {
-        0..=400 => format!("{} bytes: {}", body.len(), body.escape_ascii()),
-        length => {
-            let sum = body.iter().fold(0u32, |sum, byte| sum.rotate_left(5) ^ u32::from(*byte));
-            format!("{length} bytes, checksum {sum:08x}")
-        }
-    }
 }
