@@ -107,7 +107,7 @@ async fn run(
                 let first = task.map_err(Error::into_up)?;
                 let tasks = pieces::at_hand(first, stream, |task| pass(task, session, exchange)).await?;
                 upstream::paused(exchange);
-                ended = session.response_duplex_vec(tasks).await.map_err(Error::into_down)?;
+                ended = session.response_duplex_vec(tasks).await.map_err(of_client)?;
                 upstream::resumed(exchange);
             }
             piece = session.read_body_or_idle(request.is_read), if request.takes() => {
@@ -127,6 +127,11 @@ async fn run(
         answer::finish_rest(session, limit).await;
     }
     Ok(())
+}
+
+/// What the client is to blame for, unless a piece says that the upstream is.
+fn of_client(error: Box<Error>) -> Box<Error> {
+    if *error.esource() == ErrorSource::Upstream { error } else { error.into_down() }
 }
 
 /// The request on its way.
