@@ -8,8 +8,9 @@
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
-use super::{answer, pieces, request_head, retry, upload, upstream};
+use super::{answer, mirror, pieces, request_head, retry, upload, upstream};
 use crate::upstream::idle::IdleConnections;
+use bytes::Bytes;
 use http::{Method, header};
 use pingora::upstreams::peer::{HttpPeer, Peer};
 use pingora::{Error, ErrorType, OrErr, Result};
@@ -108,16 +109,16 @@ async fn exchange_messages(
     peer: &HttpPeer,
     exchange: &mut Exchange,
 ) -> Result<Option<UpstreamSession>> {
-    if !session.is_body_empty() {
+    let Some(body) = upload::at_hand(session).await? else {
         let mut connection = UpstreamSession::new_with_options(stream, peer);
         connection.write_timeout = peer.options.write_timeout;
         // Every connection has a future with room for this one, and few need it.
         let sent = Box::pin(upload::exchange_messages(session, &mut connection, exchange)).await?;
         return Ok(sent.then_some(connection));
-    }
-    let mut connection = send_head(session, stream, peer, exchange).await?;
+    };
+    let mut connection = send(&body, session, stream, peer, exchange).await?;
     // From here on a deadline is watched; the engine's own would only come after it.
-    upstream::sending(0, true, exchange)?;
+    upstream::sending(body.len(), true, exchange)?;
     loop {
         let task = select! {
             biased;
@@ -132,7 +133,9 @@ async fn exchange_messages(
     }
 }
 
-async fn send_head(
+/// Sends the request, all of whose `body` is there.
+async fn send(
+    body: &Bytes,
     session: &mut ServerSession,
     mut stream: Stream,
     peer: &HttpPeer,
@@ -140,15 +143,20 @@ async fn send_head(
 ) -> Result<UpstreamSession> {
     let timeout = peer.options.write_timeout;
     if needs_no_copy(session, exchange)
-        && let Some(head) = request_head::write(session.req_header(), exchange)?
+        && let Some(mut request) = request_head::write(session.req_header(), exchange)?
     {
-        send(&mut stream, &head, timeout).await.map_err(Error::into_up)?;
+        request.extend_from_slice(body);
+        write(&mut stream, &request, timeout).await.map_err(Error::into_up)?;
         return Ok(UpstreamSession::new_with_options(stream, peer));
     }
     let mut connection = UpstreamSession::new_with_options(stream, peer);
     connection.write_timeout = timeout;
     let head = request_head::copy(session, exchange)?;
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+    if !body.is_empty() {
+        mirror::body_sent(Some(body), true, exchange);
+        upload::write(body, true, &mut connection).await.map_err(Error::into_up)?;
+    }
     Ok(connection)
 }
 
@@ -159,14 +167,14 @@ fn needs_no_copy(session: &ServerSession, exchange: &Exchange) -> bool {
     !mirrored && session.req_header().method != Method::HEAD
 }
 
-async fn send(stream: &mut Stream, head: &[u8], limit: Option<Duration>) -> Result<()> {
+async fn write(stream: &mut Stream, request: &[u8], limit: Option<Duration>) -> Result<()> {
     let sent = async {
-        stream.write_all(head).await?;
+        stream.write_all(request).await?;
         stream.flush().await
     };
     match answer::in_time(limit.unwrap_or(Duration::MAX), sent).await {
-        Some(sent) => sent.or_err(ErrorType::WriteError, "sending a request head"),
-        None => Error::e_explain(ErrorType::WriteTimedout, "sending a request head"),
+        Some(sent) => sent.or_err(ErrorType::WriteError, "sending a request"),
+        None => Error::e_explain(ErrorType::WriteTimedout, "sending a request"),
     }
 }
 

@@ -7,6 +7,7 @@
 //! the answer while the upstream takes its time with a piece.
 
 use super::context::Exchange;
+use super::intake::declared_length;
 use super::lane::client_gone;
 use super::{answer, mirror, pieces, request_head, upstream};
 use bytes::Bytes;
@@ -15,8 +16,12 @@ use pingora::http::RequestHeader;
 use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
+use std::future::ready;
 use tokio::select;
 use tokio::time::timeout;
+
+/// A body up to this size may go up with its head.
+const AT_HAND: u64 = 16 * 1024;
 
 /// A request body on its way.
 struct Upload {
@@ -28,6 +33,30 @@ struct Upload {
     reason: Option<Box<Error>>,
     /// The answer is out.
     is_answered: bool,
+}
+
+/// All of the body, if it is small, says how long it is and is there without waiting: then it goes up with its
+/// head, in one write. Empty when there is none. What was read all the same goes up once more, as in another
+/// attempt.
+///
+/// # Errors
+/// When the client breaks it off.
+pub async fn at_hand(session: &mut ServerSession) -> Result<Option<Bytes>> {
+    if session.is_body_empty() {
+        return Ok(Some(Bytes::new()));
+    }
+    if !(1..=AT_HAND).contains(&declared_length(session.req_header())) {
+        return Ok(None);
+    }
+    session.enable_retry_buffering();
+    while !session.is_body_done() {
+        select! {
+            biased;
+            piece = session.read_body_or_idle(false) => drop(piece.map_err(Error::into_down)?),
+            () = ready(()) => return Ok(None),
+        }
+    }
+    Ok(session.get_retry_buffer())
 }
 
 /// One attempt, over a connection that is there. Whether all of the request was taken, so that another may follow on
@@ -154,7 +183,11 @@ impl Upload {
     }
 }
 
-async fn write(piece: &[u8], end: bool, connection: &mut UpstreamSession) -> Result<()> {
+/// Writes a piece, and the end of the body behind it.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn write(piece: &[u8], end: bool, connection: &mut UpstreamSession) -> Result<()> {
     if !piece.is_empty() {
         connection.write_body(piece).await?;
     }

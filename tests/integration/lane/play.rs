@@ -214,7 +214,7 @@ fn is_gone(reading: &mut Reading, patience: Duration) -> bool {
 }
 
 /// Fields of different names in the order of their names: theirs means nothing (RFC 9110 section 5.3).
-fn normal_request(request: &str) -> String {
+pub fn normal_request(request: &str) -> String {
     let normal = |line: &str| match line.to_ascii_lowercase().starts_with("x-request-id: ") {
         true => "x-request-id: *".to_owned(),
         false => line.to_owned(),

@@ -1,5 +1,6 @@
 //! Bodies on the lane from clients of HTTP/2, with and without it; and what the lane notices that the engine does not.
 
+use super::play::normal_request;
 use super::play::{Act, Origin as Scripted};
 use crate::support::certificates::Authority;
 use crate::support::frames::{END_STREAM, Frames, data, headers, kind, post};
@@ -40,7 +41,8 @@ fn seen(lane: &str, request: &[u8]) -> (u16, String, usize) {
     let uploads = origin.requests().into_iter().filter(|request| request.target() == "/up");
     let told = uploads.map(|upload| {
         let id = upload.header("x-request-id").unwrap_or_default();
-        format!("{}\n{:?}", upload.head.replace(id, "*"), String::from_utf8_lossy(&upload.body))
+        let head = normal_request(&upload.head.replace(id, "*"));
+        format!("{head}\n{:?}", String::from_utf8_lossy(&upload.body))
     });
     (status, told.collect(), origin.connections())
 }
