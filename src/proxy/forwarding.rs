@@ -122,7 +122,7 @@ impl Told {
 /// Sets the forwarding headers of a request that goes upstream.
 ///
 /// # Errors
-/// Those of [`Told::new`].
+/// None in practice: every value is one we made or already was a header value.
 pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     let host = head.headers.get(header::HOST).cloned();
     let told = Told::new(head, host.as_ref(), exchange)?;

@@ -18,7 +18,7 @@ const ROOM: usize = 1024;
 /// The head of a request without a body. `None`: its target has bytes that must not stand in one.
 ///
 /// # Errors
-/// Those of [`Told::new`].
+/// None in practice: every value is one we made or already was a header value.
 pub fn write(head: &RequestHeader, exchange: &mut Exchange) -> Result<Option<Vec<u8>>> {
     let target = head.raw_path();
     if target.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
@@ -63,7 +63,7 @@ pub fn write(head: &RequestHeader, exchange: &mut Exchange) -> Result<Option<Vec
 /// client's connection: a body without a length has to be given one anew.
 ///
 /// # Errors
-/// Those of [`Told::new`].
+/// None in practice: every value is one we made or already was a header value.
 pub fn copy(session: &mut ServerSession, exchange: &mut Exchange) -> Result<RequestHeader> {
     let mut head = session.req_header().clone();
     forwarding::strip_hop_by_hop(&mut head);
