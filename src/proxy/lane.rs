@@ -1,8 +1,8 @@
 //! The straight lane: one request, one response, no machinery between them.
 //!
-//! What most requests need is little: write a head, read a head, copy a body ([`upload`]: one in each direction). The engine does it with
-//! two futures and two channels, because it can do much more; here it is a loop. Every decision is made
-//! by the same functions the engine's hooks call (endpoint: [`upstream`], retries: [`retry`], what the upstream
+//! What most requests need is little: write a head, read a head, copy a body ([`upload`]: one in each
+//! direction). The engine does it with two futures and two channels, because it can do much more; here it
+//! is a loop. Every decision is made by the same functions the engine's hooks call (endpoint: [`upstream`], retries: [`retry`], what the upstream
 //! is told: [`request_head`], what the client is told: `response_head`, by way of [`upstream`]), in the
 //! order the engine calls them; only what the engine does itself between two hooks stands here again.
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
