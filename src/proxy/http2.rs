@@ -8,7 +8,7 @@
 
 use super::context::Exchange;
 use super::pieces::Response;
-use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upstream};
+use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upload, upstream};
 use crate::config::UpstreamProtocol;
 use crate::snapshot::Rejection;
 use bytes::Bytes;
@@ -187,16 +187,10 @@ impl Request {
         session: &mut ServerSession,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        if self.is_read {
-            // The next request, kept for later.
-            return Ok(());
+        match upload::to_send(piece, &mut self.is_read, session) {
+            Some(piece) => self.queue(piece, exchange),
+            None => Ok(()),
         }
-        self.is_read = piece.is_none() || session.is_body_done();
-        let piece = piece.unwrap_or_default();
-        if piece.is_empty() && !self.is_read {
-            return Ok(());
-        }
-        self.queue(piece, exchange)
     }
 
     fn queue(&mut self, piece: Bytes, exchange: &mut Exchange) -> Result<()> {

@@ -110,8 +110,7 @@ async fn exchange_messages(
     exchange: &mut Exchange,
 ) -> Result<Option<UpstreamSession>> {
     let Some(body) = upload::at_hand(session).await? else {
-        let mut connection = UpstreamSession::new_with_options(stream, peer);
-        connection.write_timeout = peer.options.write_timeout;
+        let mut connection = open(stream, peer);
         // Every connection has a future with room for this one, and few need it.
         let sent = Box::pin(upload::exchange_messages(session, &mut connection, exchange)).await?;
         return Ok(sent.then_some(connection));
@@ -141,16 +140,14 @@ async fn send(
     peer: &HttpPeer,
     exchange: &mut Exchange,
 ) -> Result<UpstreamSession> {
-    let timeout = peer.options.write_timeout;
     if needs_no_copy(session, exchange)
         && let Some(mut request) = request_head::write(session.req_header(), exchange)?
     {
         request.extend_from_slice(body);
-        write(&mut stream, &request, timeout).await.map_err(Error::into_up)?;
-        return Ok(UpstreamSession::new_with_options(stream, peer));
+        write(&mut stream, &request, peer.options.write_timeout).await.map_err(Error::into_up)?;
+        return Ok(open(stream, peer));
     }
-    let mut connection = UpstreamSession::new_with_options(stream, peer);
-    connection.write_timeout = timeout;
+    let mut connection = open(stream, peer);
     let head = request_head::copy(session, exchange)?;
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
     if !body.is_empty() {
@@ -158,6 +155,12 @@ async fn send(
         upload::write(body, true, &mut connection).await.map_err(Error::into_up)?;
     }
     Ok(connection)
+}
+
+fn open(stream: Stream, peer: &HttpPeer) -> UpstreamSession {
+    let mut connection = UpstreamSession::new_with_options(stream, peer);
+    connection.write_timeout = peer.options.write_timeout;
+    connection
 }
 
 /// Whether nobody has to know the head that was sent: no mirror, and not whoever reads the response, which

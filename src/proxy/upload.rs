@@ -112,16 +112,10 @@ impl Upload {
         connection: &mut UpstreamSession,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        if self.is_read {
-            // The next request, kept for later.
-            return Ok(());
+        match to_send(piece, &mut self.is_read, session) {
+            Some(piece) => self.send(piece, session, connection, exchange).await,
+            None => Ok(()),
         }
-        self.is_read = piece.is_none() || session.is_body_done();
-        let piece = piece.unwrap_or_default();
-        if piece.is_empty() && !self.is_read {
-            return Ok(());
-        }
-        self.send(piece, session, connection, exchange).await
     }
 
     /// Sends a piece, and the end if all was read.
@@ -181,6 +175,18 @@ impl Upload {
         }
         Ok(!self.is_broken)
     }
+}
+
+/// What goes up of what was read: nothing of an empty piece that ends nothing. `is_read` is whether all of the
+/// body has been read, before and after.
+pub fn to_send(piece: Option<Bytes>, is_read: &mut bool, session: &mut ServerSession) -> Option<Bytes> {
+    if *is_read {
+        // The next request, kept for later.
+        return None;
+    }
+    *is_read = piece.is_none() || session.is_body_done();
+    let piece = piece.unwrap_or_default();
+    (*is_read || !piece.is_empty()).then_some(piece)
 }
 
 /// Writes a piece, and the end of the body behind it.
