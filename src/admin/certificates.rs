@@ -1,6 +1,7 @@
 //! `/v1/certificates`: who the gateway says it is, and until when.
 
 use super::{AdminState, rfc3339, unix_seconds};
+use crate::snapshot::CertificateInfo;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
@@ -20,6 +21,8 @@ struct CertificateView {
     name: String,
     /// Server names it is chosen for.
     names: Vec<String>,
+    /// Whether clients take it now.
+    state: ValidityState,
     /// RFC 3339.
     not_before: Option<String>,
     /// RFC 3339.
@@ -34,6 +37,26 @@ struct CertificateView {
     key_type: String,
     /// Used for clients without SNI or with an unknown name.
     default: bool,
+    /// Null when none is configured.
+    ocsp: Option<OcspView>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum ValidityState {
+    Valid,
+    Expired,
+    NotYetValid,
+}
+
+#[derive(Debug, Serialize)]
+struct OcspView {
+    /// Whether clients that ask get it.
+    stapled: bool,
+    /// Until when it holds, RFC 3339; null = it does not say.
+    next_update: Option<String>,
+    /// Why it never was stapled; null when it was.
+    trouble: Option<String>,
 }
 
 /// `GET /v1/certificates`.
@@ -43,6 +66,7 @@ pub async fn certificates(State(state): State<AdminState>) -> Json<Certificates>
     let certificates = snapshot.certificates.certificates().iter().map(|certificate| CertificateView {
         name: certificate.name.clone(),
         names: certificate.names.clone(),
+        state: validity(certificate, now),
         not_before: rfc3339(certificate.not_before),
         not_after: rfc3339(certificate.not_after),
         not_after_seconds: certificate.not_after,
@@ -52,8 +76,23 @@ pub async fn certificates(State(state): State<AdminState>) -> Json<Certificates>
         fingerprint_sha256: certificate.fingerprint_sha256.clone(),
         key_type: certificate.key_type.to_string(),
         default: certificate.default,
+        ocsp: certificate.ocsp.as_ref().map(|ocsp| OcspView {
+            stapled: ocsp.is_stapled(now),
+            next_update: ocsp.next_update.and_then(rfc3339),
+            trouble: ocsp.trouble.clone(),
+        }),
     });
     Json(Certificates { generation: snapshot.generation, certificates: certificates.collect() })
+}
+
+fn validity(certificate: &CertificateInfo, now: i64) -> ValidityState {
+    if certificate.not_after <= now {
+        ValidityState::Expired
+    } else if now < certificate.not_before {
+        ValidityState::NotYetValid
+    } else {
+        ValidityState::Valid
+    }
 }
 
 fn days_left(not_after: i64, now: i64) -> i64 {

@@ -19,7 +19,7 @@ pub async fn live() -> &'static str {
 /// `GET /readyz`: 200 when this process should get traffic, else 503; the body says why.
 pub async fn ready(State(state): State<AdminState>) -> (StatusCode, Json<ReadinessReport>) {
     let serving = Serving::from(&**state.store.load());
-    let report = state.readiness.report(serving);
+    let report = state.readiness.report(&serving);
     let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(report))
 }

@@ -3,7 +3,7 @@
 //! Called at the start and after each publish, that of the endpoints before each scrape; knows nothing of
 //! requests.
 
-use crate::snapshot::Snapshot;
+use crate::snapshot::{CertificateInfo, Snapshot};
 use crate::telemetry::metrics::{Metrics, UpstreamNow};
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
@@ -15,13 +15,7 @@ use std::time::UNIX_EPOCH;
 /// does not have disappear; counters of kept ones go on.
 pub fn publish(metrics: &Metrics, serving: &Snapshot) {
     metrics.config_generation(serving.generation);
-    let certificates: Vec<(String, i64)> = serving
-        .certificates
-        .certificates()
-        .iter()
-        .map(|certificate| (certificate.name.clone(), certificate.not_after))
-        .collect();
-    metrics.certificate_not_after(&certificates);
+    show_certificates(metrics, serving.certificates.certificates());
     show_upstreams(serving);
     // The two names of requests that no route took are series of the process, not of a file.
     let routes = serving.routes.iter().map(|route| route.name.as_str());
@@ -32,6 +26,16 @@ pub fn publish(metrics: &Metrics, serving: &Snapshot) {
     let listeners = serving.listeners().iter().enumerate();
     let listeners: Vec<_> = listeners.map(|(index, listener)| listener.name(index)).collect();
     metrics.retain_listeners(&listeners.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+}
+
+fn show_certificates(metrics: &Metrics, certificates: &[CertificateInfo]) {
+    let expiry = |it: &CertificateInfo| (it.name.clone(), it.not_after);
+    metrics.certificate_not_after(&certificates.iter().map(expiry).collect::<Vec<_>>());
+    let response = |it: &CertificateInfo| {
+        let until = it.ocsp.as_ref()?.holds_until()?;
+        Some((it.name.clone(), until))
+    };
+    metrics.ocsp_next_update(&certificates.iter().filter_map(response).collect::<Vec<_>>());
 }
 
 /// Makes the metrics say what the upstreams of `serving` are like now; called before each scrape.

@@ -2,6 +2,7 @@
 //!
 //! Nothing here is called by a request, and nothing here takes a lock that a request takes.
 
+pub mod expiry;
 pub mod fixed;
 pub mod gauges;
 pub mod health;
@@ -12,6 +13,7 @@ pub mod signals;
 pub mod ticket_rotation;
 pub mod upstreams;
 
+pub use expiry::Expiry;
 pub use readiness::Readiness;
 pub use reload::Reloader;
 pub use signals::Signals;

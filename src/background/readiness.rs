@@ -70,7 +70,7 @@ pub struct ReloadFailure {
 }
 
 /// The part of the serving snapshot that a report names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
     /// Its generation.
     pub generation: u64,
@@ -80,6 +80,10 @@ pub struct Serving {
     pub endpoints: usize,
     /// Endpoints that get requests.
     pub available: usize,
+    /// Its certificates.
+    pub certificates: usize,
+    /// What of them is not good, one sentence each.
+    pub overdue: Vec<String>,
 }
 
 /// The body of `/readyz`.
@@ -106,6 +110,8 @@ pub struct Checks {
     pub workers: Check,
     /// Never turns readiness off: an upstream that is down concerns its own routes only.
     pub upstreams: Check,
+    /// Never turns readiness off: a certificate that has expired concerns its own names only.
+    pub certificates: Check,
 }
 
 /// One check.
@@ -178,7 +184,7 @@ impl Readiness {
     }
 
     /// Everything `/readyz` says.
-    pub fn report(&self, serving: Serving) -> ReadinessReport {
+    pub fn report(&self, serving: &Serving) -> ReadinessReport {
         let facts = self.facts.lock().clone();
         let state = facts.state(self.workers_wanted);
         ReadinessReport {
@@ -199,6 +205,7 @@ impl Readiness {
                         serving.upstreams, serving.endpoints, serving.available
                     ),
                 },
+                certificates: certificates_check(serving),
             },
         }
     }
@@ -258,6 +265,8 @@ impl From<&Snapshot> for Serving {
             upstreams: snapshot.pools.len(),
             endpoints: endpoints.len(),
             available: endpoints.iter().filter(|endpoint| endpoint.state.available(now)).count(),
+            certificates: snapshot.certificates.certificates().len(),
+            overdue: snapshot.certificates.overdue().into_iter().map(|overdue| overdue.what).collect(),
         }
     }
 }
@@ -270,6 +279,14 @@ fn configuration_check(generation: u64, last_reload: Option<&ReloadOutcome>) -> 
         },
         _ => Check { ok: true, detail: format!("generation {generation} serves") },
     }
+}
+
+fn certificates_check(serving: &Serving) -> Check {
+    let detail = match &serving.overdue[..] {
+        [] => format!("certificates: {}, all of them good", serving.certificates),
+        overdue => overdue.join("; "),
+    };
+    Check { ok: serving.overdue.is_empty(), detail }
 }
 
 fn listeners_check(listeners: &[BoundListener]) -> Check {
@@ -285,7 +302,14 @@ mod tests {
     use crate::config::Problem;
     use std::path::PathBuf;
 
-    const SERVING: Serving = Serving { generation: 3, upstreams: 2, endpoints: 5, available: 4 };
+    const SERVING: Serving = Serving {
+        generation: 3,
+        upstreams: 2,
+        endpoints: 5,
+        available: 4,
+        certificates: 1,
+        overdue: Vec::new(),
+    };
 
     fn up() -> Readiness {
         let readiness = Readiness::new(1);
@@ -312,11 +336,11 @@ mod tests {
         assert_eq!(readiness.state(), State::Starting);
         readiness.listeners_bound(vec![("edge".to_owned(), ([0, 0, 0, 0], 7999).into())]);
         readiness.worker_up();
-        let report = readiness.report(SERVING);
+        let report = readiness.report(&SERVING);
         assert!(!report.ready && report.checks.listeners.ok && !report.checks.workers.ok);
         assert_eq!(report.checks.workers.detail, "1 of 2 workers up");
         readiness.worker_up();
-        let report = readiness.report(SERVING);
+        let report = readiness.report(&SERVING);
         assert!(report.ready && report.checks.workers.ok);
         assert_eq!(report.generation, 3);
         assert_eq!(report.checks.listeners.detail, "edge on 0.0.0.0:7999");
@@ -327,7 +351,7 @@ mod tests {
     fn a_lost_worker_turns_readiness_off() {
         let readiness = up();
         readiness.worker_down();
-        assert!(!readiness.report(SERVING).ready);
+        assert!(!readiness.report(&SERVING).ready);
     }
 
     #[test]
@@ -335,7 +359,7 @@ mod tests {
         let readiness = up();
         readiness.set_draining();
         readiness.worker_up();
-        let report = readiness.report(SERVING);
+        let report = readiness.report(&SERVING);
         assert!(!report.ready);
         assert_eq!(report.state, State::Draining);
     }
@@ -344,7 +368,7 @@ mod tests {
     fn a_failed_reload_stays_ready_and_is_named() {
         let readiness = up();
         readiness.reload_finished(failed());
-        let report = readiness.report(SERVING);
+        let report = readiness.report(&SERVING);
         assert!(report.ready && !report.checks.configuration.ok);
         assert_eq!(
             report.checks.configuration.detail,
@@ -352,7 +376,17 @@ mod tests {
              a.yaml:7: routes[0].upstream: no upstream of this name (and 2 more problems)"
         );
         readiness.reload_finished(ReloadOutcome { at: SystemTime::now(), generation: 4, result: Ok(()) });
-        assert!(readiness.report(SERVING).checks.configuration.ok);
+        assert!(readiness.report(&SERVING).checks.configuration.ok);
+    }
+
+    #[test]
+    fn a_certificate_out_of_its_time_stays_ready_and_is_named() {
+        let certificates = up().report(&SERVING).checks.certificates;
+        assert_eq!((certificates.ok, &*certificates.detail), (true, "certificates: 1, all of them good"));
+        let overdue = vec!["a: expired".to_owned(), "b: expired".to_owned()];
+        let report = up().report(&Serving { overdue, ..SERVING });
+        assert!(report.ready && !report.checks.certificates.ok);
+        assert_eq!(report.checks.certificates.detail, "a: expired; b: expired");
     }
 
     #[tokio::test]

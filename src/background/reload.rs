@@ -8,7 +8,7 @@
 use super::readiness::{Readiness, ReloadFailure, ReloadOutcome};
 use super::signals::Signals;
 use super::upstreams::Upstreams;
-use super::{fixed, gauges};
+use super::{expiry, fixed, gauges};
 use crate::config::Problems;
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
@@ -123,6 +123,7 @@ impl Reloader {
         // Before the generation: a scrape in between must not see a new one that has not succeeded.
         self.shared.metrics.reload_succeeded();
         gauges::publish(&self.shared.metrics, &serving);
+        expiry::tell(&serving);
         Ok(serving.generation)
     }
 

@@ -1,7 +1,8 @@
 //! `portcullis check`: is this configuration right?
 //!
 //! Loads, validates and compiles exactly what `run` would, files it names included, and stops
-//! before anything is opened. All problems come out in one run, on stderr.
+//! before anything is opened. All problems come out in one run, on stderr; so does what a start would only
+//! warn of.
 
 use super::{ConfigArgument, REFUSED, cannot_start};
 use crate::config::load;
@@ -36,6 +37,9 @@ pub(super) fn check(arguments: &CheckArguments) -> ExitCode {
             return ExitCode::from(REFUSED);
         }
     };
+    for overdue in snapshot.certificates.overdue() {
+        eprintln!("warning: {}", overdue.what);
+    }
     let text = if arguments.effective {
         load::effective(&snapshot.config)
     } else {

@@ -12,6 +12,9 @@ pub struct CertificateConfig {
     pub cert: PathBuf,
     /// The leaf's private key.
     pub key: PathBuf,
+    /// Names it serves, of those it covers; left out: all that no other entry gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
     /// Used for clients without SNI or with an unknown name; if none is marked, the first one is.
     #[serde(default)]
     pub default: bool,

@@ -10,6 +10,7 @@ use self::handover::{Handover, HandoverService, Inheritance, Predecessor, TakeEr
 use self::leaving::Leaving;
 use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
+use crate::background::expiry::{self, Expiry};
 use crate::background::gauges;
 use crate::background::readiness::Readiness;
 use crate::background::reload::Reloader;
@@ -141,6 +142,7 @@ impl Process {
         if first.certificates.is_self_signed() {
             log::warn!("no certificate is configured: TLS clients get a self-signed one made just now");
         }
+        expiry::tell(&first);
         let address = first.config.admin.address;
         let (predecessor, mut inherited) = if upgrade {
             let (predecessor, inherited) = Predecessor::ask(address)?;
@@ -235,7 +237,7 @@ impl Process {
         }
     }
 
-    /// Port 7998, the reload loop, the rotation of ticket keys, and who comes before and after this
+    /// Port 7998, the reload loop, the rotation of ticket keys, the watch over certificates, and who comes before and after this
     /// process.
     fn add_operators(&self, server: &mut Server, taking: Taking, upstreams: Upstreams) {
         let metrics = Arc::clone(&self.shared.metrics);
@@ -261,6 +263,7 @@ impl Process {
         beside(server, "admin", AdminService::new(taking.admin, state, self.handover.turn()));
         beside(server, "reload", reloader);
         beside(server, "tickets", rotation);
+        beside(server, "expiry", Expiry { store: Arc::clone(&self.store) });
         beside(server, "handover", handover);
     }
 

@@ -60,8 +60,15 @@ fn compile(
     let trusted =
         TrustedProxies::compile(&config.access.trusted_proxies, &source, "access.trusted_proxies", problems);
     let access = AccessPolicy::compile(&config.access, &source, "access", problems);
-    let certificates =
-        CertificateStore::compile(&config.certificates, &config.tls, &source, &shared.tickets, problems);
+    let serving = previous.map(|previous| &previous.certificates);
+    let certificates = CertificateStore::compile(
+        &config.certificates,
+        &config.tls,
+        &source,
+        &shared.tickets,
+        serving,
+        problems,
+    );
     let access_log = AccessLogPolicy::compile(&config.access_log, &source, "access_log", problems);
     let pages = Pages::compile(&config, &source, problems);
     let mut pools = compiler.named_pools(problems);

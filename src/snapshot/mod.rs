@@ -18,6 +18,7 @@ use crate::routing::Router;
 use crate::telemetry::access_log::policy::AccessLogPolicy;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 pub use crate::tls::client_certificate::ClientCertificate;
+pub use crate::tls::store::CertificateInfo;
 use crate::tls::store::CertificateStore;
 use crate::tls::tickets::TicketKeys;
 use crate::upstream::mirror::Mirror;

@@ -5,6 +5,7 @@
 //! one is worth nothing under another, nor after its authorities changed. Knows nothing of requests.
 
 use super::certificate::validity;
+use super::grace::Grace;
 use super::pem;
 use crate::config::{ClientAuthConfig, ClientAuthMode, Problem, Problems, Source};
 use boring::error::ErrorStack;
@@ -30,6 +31,7 @@ pub struct ClientAuth {
     mode: ClientAuthMode,
     authorities: Vec<X509>,
     trusted: X509Store,
+    valid_until: i64,
 }
 
 /// Where a context keeps which policy it enforces.
@@ -37,24 +39,30 @@ static POLICY: LazyLock<Result<Index<SslContext, PolicyId>, ErrorStack>> =
     LazyLock::new(SslContext::new_ex_index);
 
 impl ClientAuth {
-    /// Reads the authorities of a `client_auth:` at key path `path`; `now` is in seconds since 1970.
+    /// Reads the authorities of a `client_auth:` at key path `path`; by `grace` all may have expired.
     /// `None` when a problem was reported.
     pub fn compile(
         config: &ClientAuthConfig,
         source: &Source,
         path: &str,
-        now: i64,
+        grace: &Grace,
         problems: &mut Problems,
     ) -> Option<ClientAuth> {
         let fault = |reason: String, hint: Option<&str>| {
             let hint = hint.map(str::to_owned);
             Problem { hint, ..source.problem(format!("{path}.ca"), reason) }
         };
-        let read = read_authorities(&source.resolve(&config.ca), now);
-        let built = read.and_then(|authorities| {
+        let file = source.resolve(&config.ca);
+        let built = read_authorities(&file).and_then(|authorities| {
             let trusted = trust(&authorities).map_err(|error| (error.to_string(), None))?;
             let id = PolicyId::of(config.mode, &authorities).map_err(|error| (error.to_string(), None))?;
-            Ok(ClientAuth { id, mode: config.mode, authorities, trusted })
+            let until = authorities.iter().filter_map(|authority| Some(validity(authority)?.1));
+            let valid_until = until.max().unwrap_or(i64::MIN);
+            if valid_until <= grace.now && !grace.policy(&id) {
+                let reason = format!("every certificate in {} has expired", file.display());
+                return Err((reason, Some("no client could come in")));
+            }
+            Ok(ClientAuth { id, mode: config.mode, authorities, trusted, valid_until })
         });
         built.map_err(|(reason, hint)| problems.push(fault(reason, hint))).ok()
     }
@@ -62,6 +70,11 @@ impl ClientAuth {
     /// The policy's identity.
     pub fn id(&self) -> PolicyId {
         self.id
+    }
+
+    /// When the last of its authorities expires, in seconds since 1970.
+    pub fn valid_until(&self) -> i64 {
+        self.valid_until
     }
 
     /// Whether clients without a certificate are kept out.
@@ -117,17 +130,13 @@ impl PolicyId {
 
 type Faulty = (String, Option<&'static str>);
 
-fn read_authorities(file: &std::path::Path, now: i64) -> Result<Vec<X509>, Faulty> {
+fn read_authorities(file: &std::path::Path) -> Result<Vec<X509>, Faulty> {
     let pem = pem::read(file).map_err(|reason| (reason, None))?;
     let shown = file.display();
     let authorities = X509::stack_from_pem(&pem)
         .map_err(|_| (format!("{shown} holds a certificate that cannot be read"), None))?;
     if authorities.is_empty() {
         return Err((format!("{shown} holds no certificate"), Some("it must be PEM")));
-    }
-    let is_valid = |authority: &X509| validity(authority).is_some_and(|(_, until)| now < until);
-    if !authorities.iter().any(is_valid) {
-        return Err((format!("every certificate in {shown} has expired"), Some("no client could come in")));
     }
     Ok(authorities)
 }

@@ -8,6 +8,7 @@
 //! drained, so there is no mode to set for idle connections.
 
 use super::candidates::Candidate;
+use super::credential::Credential;
 use super::tickets::TicketKeys;
 use crate::config::{TlsConfig, TlsVersion};
 use boring::error::ErrorStack;
@@ -17,7 +18,7 @@ use boring::ssl::{
     SslSessionCacheMode, SslVersion, select_next_proto,
 };
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// TLS 1.2 suites, best first. AES-128 before AES-256: both are out of reach, one costs less.
 const TLS12_SUITES: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
@@ -43,14 +44,17 @@ struct Http1Only;
 
 static HTTP1_ONLY: LazyLock<Result<Index<Ssl, Http1Only>, ErrorStack>> = LazyLock::new(Ssl::new_ex_index);
 
-/// A context that presents one certificate. The caller may add callbacks before it builds it.
+/// A context that presents one certificate, or the first of several that the client can verify; all make the
+/// same demands. The caller may add callbacks before it builds it.
 pub fn builder(
-    candidate: &Candidate,
+    candidates: &[&Candidate],
     tls: &TlsConfig,
     tickets: &TicketKeys,
 ) -> Result<SslContextBuilder, ErrorStack> {
     let mut context = SslContext::builder(SslMethod::tls())?;
-    context.set_min_proto_version(Some(version(candidate.min_version)))?;
+    let candidate = candidates.last();
+    let min_version = candidate.map_or(tls.min_version, |candidate| candidate.min_version);
+    context.set_min_proto_version(Some(version(min_version)))?;
     context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
     context.set_options(
         SslOptions::CIPHER_SERVER_PREFERENCE | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION,
@@ -63,7 +67,7 @@ pub fn builder(
 
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
     context.set_session_id_context(SESSION_CONTEXT)?;
-    if let Some(client_auth) = &candidate.client_auth {
+    if let Some(client_auth) = candidate.and_then(|candidate| candidate.client_auth.as_ref()) {
         client_auth.install(&mut context)?;
     }
     if tls.tickets {
@@ -74,6 +78,19 @@ pub fn builder(
     }
     context.set_alpn_select_callback(select_protocol);
 
+    if let Some((last, before)) = candidates.split_last() {
+        // Credentials come before the context's own certificate.
+        for candidate in before {
+            Credential::new(candidate)?.add_to(&mut context)?;
+        }
+        present(&mut context, last)?;
+    }
+    staple_in_time(&mut context, candidates)?;
+    Ok(context)
+}
+
+/// Makes a candidate's the context's own certificate.
+fn present(context: &mut SslContextBuilder, candidate: &Candidate) -> Result<(), ErrorStack> {
     let mut chain = candidate.pair.chain.iter();
     if let Some(leaf) = chain.next() {
         context.set_certificate(leaf)?;
@@ -82,10 +99,20 @@ pub fn builder(
         context.add_extra_chain_cert(issuer.clone())?;
     }
     context.set_private_key(&candidate.pair.key)?;
-    if let Some(response) = &candidate.ocsp {
-        staple(&mut context, response)?;
+    if let Some(response) = candidate.ocsp.as_ref().and_then(|response| response.stapled.as_ref()) {
+        staple(context, response)?;
     }
-    Ok(context)
+    Ok(())
+}
+
+/// Keeps OCSP responses back once they have had their time: clients would refuse them. Asked only when a
+/// client wants one. Before it is known which certificate that client gets, so all wait for the first.
+fn staple_in_time(context: &mut SslContextBuilder, candidates: &[&Candidate]) -> Result<(), ErrorStack> {
+    let responses = candidates.iter().filter_map(|candidate| candidate.ocsp.as_ref());
+    let stapled = responses.filter(|response| response.stapled.is_some());
+    let Some(until) = stapled.filter_map(|response| response.next_update).min() else { return Ok(()) };
+    let until = UNIX_EPOCH + Duration::from_secs(u64::try_from(until).unwrap_or(0));
+    context.set_status_callback(move |_| Ok(SystemTime::now() < until))
 }
 
 /// A server session on a context, offering HTTP/2 in ALPN or not.

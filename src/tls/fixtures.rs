@@ -1,5 +1,6 @@
 //! Certificates for this room's tests: authorities, leaves and a folder to write them to.
 
+use super::grace::{Grace, Known};
 use crate::config::{CertificateConfig, Source};
 use boring::asn1::{Asn1Integer, Asn1Time};
 use boring::bn::BigNum;
@@ -10,6 +11,7 @@ use boring::pkey::{PKey, Private};
 use boring::rsa::Rsa;
 use boring::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use boring::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// 2027-01-15 08:00 UTC.
@@ -98,11 +100,17 @@ impl Folder {
         crate::config::load::load_text(&self.0.path().join("portcullis.yaml"), "routes: []").source
     }
 
+    /// Writes a file; gives its path.
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
     /// Writes the two files and names them.
     pub fn pair(&self, cert: &str, cert_pem: &[u8], key: &str, key_pem: &[u8]) -> CertificateConfig {
-        std::fs::write(self.0.path().join(cert), cert_pem).unwrap();
-        std::fs::write(self.0.path().join(key), key_pem).unwrap();
-        CertificateConfig { cert: cert.into(), key: key.into(), ..CertificateConfig::default() }
+        let (cert, key) = (self.write(cert, cert_pem), self.write(key, key_pem));
+        CertificateConfig { cert, key, ..CertificateConfig::default() }
     }
 
     /// Writes a leaf under names of its own.
@@ -150,4 +158,9 @@ fn start(
     builder.set_not_after(&Asn1Time::from_unix(not_after).unwrap()).unwrap();
     builder.set_pubkey(key).unwrap();
     builder
+}
+
+/// As a reload goes by it when nothing of what it brings is known.
+pub fn strict() -> Grace {
+    Grace::for_known(NOW, Known::default())
 }

@@ -38,6 +38,16 @@ impl CoveredNames {
         covered
     }
 
+    /// Whether it covers a name, itself or by a wildcard; `name` as [`CoveredNames::dns`] has it.
+    pub fn covers(&self, name: &str) -> bool {
+        let itself = |covered: &String| covered == name;
+        let by_wildcard = |covered: &String| {
+            let suffix = covered.strip_prefix("*.");
+            suffix.is_some_and(|suffix| name.split_once('.').is_some_and(|(_, rest)| rest == suffix))
+        };
+        self.dns.iter().any(|covered| itself(covered) || by_wildcard(covered))
+    }
+
     /// Whether nothing is covered.
     pub fn is_empty(&self) -> bool {
         self.dns.is_empty() && self.addresses.is_empty()
@@ -67,16 +77,29 @@ impl<V> NameMap<V> {
     /// Adds a name as [`CoveredNames::dns`] has it; an earlier value of the same name stays and is
     /// given back.
     pub fn insert(&mut self, name: &str, value: V) -> Result<(), &V> {
-        let (map, key) = match name.strip_prefix("*.") {
-            Some(suffix) => (&mut self.wildcard, suffix),
-            None => (&mut self.exact, name),
-        };
+        let (map, key) = self.place(name);
         match map.entry(key.into()) {
             std::collections::hash_map::Entry::Occupied(entry) => Err(entry.into_mut()),
             std::collections::hash_map::Entry::Vacant(entry) => {
                 entry.insert(value);
                 Ok(())
             }
+        }
+    }
+
+    /// The value of a name as [`CoveredNames::dns`] has it; a new one when there is none.
+    pub fn entry(&mut self, name: &str) -> &mut V
+    where
+        V: Default,
+    {
+        let (map, key) = self.place(name);
+        map.entry(key.into()).or_default()
+    }
+
+    fn place<'n>(&mut self, name: &'n str) -> (&mut AHashMap<Box<str>, V>, &'n str) {
+        match name.strip_prefix("*.") {
+            Some(suffix) => (&mut self.wildcard, suffix),
+            None => (&mut self.exact, name),
         }
     }
 
@@ -97,7 +120,7 @@ impl<V> NameMap<V> {
 }
 
 /// A name as clients compare it, or `None` when no client ever would.
-fn canonical(name: &str) -> Option<String> {
+pub(super) fn canonical(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let labels = name.strip_prefix("*.").unwrap_or(name);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');

@@ -1,12 +1,15 @@
 //! Is this file an OCSP response worth stapling to this certificate (RFC 6960 section 4.2.1)?
 //!
 //! Looks at what clients would refuse it for: shape, status, which certificate it speaks of, until when
-//! it holds. The responder's signature is left to clients, who know whom they trust. Knows nothing of
+//! it holds. One that says nothing good any more may be taken all the same, and is not stapled. The responder's signature is left to clients, who know whom they trust. Knows nothing of
 //! responders: whoever writes the file fetches it.
 
+use super::certificate::OcspInfo;
+use super::grace::Grace;
 use super::pem;
+use boring::sha::sha256;
 use boring::x509::X509Ref;
-use chrono::{DateTime, NaiveDateTime};
+use chrono::NaiveDateTime;
 use std::path::Path;
 
 /// Largest response, in bytes; they have one to three thousand. TLS could carry 16 MiB.
@@ -29,34 +32,65 @@ const GOOD: u8 = 0x80;
 /// Why a file is not stapled, and what to do about it.
 pub type Refusal = (String, Option<&'static str>);
 
-/// Reads a response and checks it against the certificate it is to be stapled to; `now` is in seconds
-/// since 1970.
+/// Tells responses apart: the SHA-256 of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseId([u8; 32]);
+
+/// A response about a certificate.
+pub struct Response {
+    /// Which one it is.
+    pub id: ResponseId,
+    /// As it is stapled; `None` = it is not.
+    pub stapled: Option<Vec<u8>>,
+    /// Until when it may be stapled, in seconds since 1970.
+    pub next_update: Option<i64>,
+    trouble: Option<String>,
+}
+
+impl Response {
+    /// What operators are told of it.
+    pub fn info(&self) -> OcspInfo {
+        OcspInfo { next_update: self.next_update, trouble: self.trouble.clone() }
+    }
+}
+
+/// Reads a response and checks it against the certificate it is to be stapled to. By `grace`, one that says
+/// nothing good any more is taken and not stapled.
 ///
 /// # Errors
 /// The reason, and a hint where there is one.
-pub fn load(file: &Path, certificate: &X509Ref, now: i64) -> Result<Vec<u8>, Refusal> {
+pub fn load(file: &Path, certificate: &X509Ref, grace: &Grace) -> Result<Response, Refusal> {
     let response = pem::read(file).map_err(|reason| (reason, None))?;
-    check(&response, certificate, now)
-        .map_err(|(what, hint)| (format!("{} {what}", file.display()), hint))?;
-    Ok(response)
+    let named = |(what, hint): Refusal| (format!("{} {what}", file.display()), hint);
+    let parsed = parsed(&response).map_err(named)?;
+    let id = ResponseId(sha256(&response));
+    match judge(parsed, certificate, grace.now).map_err(named) {
+        Ok(next_update) => Ok(Response { id, stapled: Some(response), next_update, trouble: None }),
+        Err((trouble, _)) if grace.response(&id) => {
+            Ok(Response { id, stapled: None, next_update: None, trouble: Some(trouble) })
+        }
+        Err(refusal) => Err(refusal),
+    }
 }
 
-fn check(response: &[u8], certificate: &X509Ref, now: i64) -> Result<(), Refusal> {
-    let refuse = |what: &str, hint| Err((what.to_owned(), hint));
+fn parsed(response: &[u8]) -> Result<Parsed<'_>, Refusal> {
     if response.len() > MAX_BYTES {
-        return refuse("is larger than 64 KiB", None);
+        return Err(("is larger than 64 KiB".to_owned(), None));
     }
-    let single = match parse(response) {
-        Some(Parsed::Answer(single)) => single,
-        Some(Parsed::Unsuccessful(status)) => {
+    let hint = "it must be DER, such as `openssl ocsp -respout` writes";
+    parse(response).ok_or_else(|| ("is not an OCSP response".to_owned(), Some(hint)))
+}
+
+/// Whether it says something good about this certificate now, and until when.
+fn judge(parsed: Parsed<'_>, certificate: &X509Ref, now: i64) -> Result<Option<i64>, Refusal> {
+    let refuse = |what: &str, hint| Err((what.to_owned(), hint));
+    let single = match parsed {
+        Parsed::Answer(single) => single,
+        Parsed::Unsuccessful(status) => {
             return refuse(
                 &format!("says that the responder failed (status {status})"),
                 Some("fetch it anew"),
             );
-        }
-        None => {
-            let hint = "it must be DER, such as `openssl ocsp -respout` writes";
-            return refuse("is not an OCSP response", Some(hint));
         }
     };
     let serial = certificate.serial_number().to_bn().map(|serial| serial.to_vec()).unwrap_or_default();
@@ -72,13 +106,13 @@ fn check(response: &[u8], certificate: &X509Ref, now: i64) -> Result<(), Refusal
     }
     match single.next_update {
         Some(until) if until <= now => {
-            let until = DateTime::from_timestamp(until, 0).map(|time| time.to_rfc3339()).unwrap_or_default();
+            let until = pem::date(until);
             refuse(
                 &format!("was good until {until}"),
                 Some("fetch it anew, or leave `ocsp` out: clients refuse it"),
             )
         }
-        _ => Ok(()),
+        until => Ok(until),
     }
 }
 
@@ -185,6 +219,10 @@ impl<'a> Der<'a> {
 mod tests {
     use super::*;
     use crate::tls::fixtures::{Authority, DAY, Issued, NOW, ec_key};
+
+    fn check(response: &[u8], certificate: &X509Ref, now: i64) -> Result<Option<i64>, Refusal> {
+        judge(parsed(response)?, certificate, now)
+    }
 
     fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let contents = parts.concat();

@@ -4,7 +4,8 @@
 //! a bad pair is refused before anything serves it. Which names the certificate covers, and whether
 //! another one covers them too, is [`super::store`]'s business.
 
-use super::certificate::{key_type, subject, validity};
+use super::certificate::{fingerprint, key_type, subject, validity};
+use super::grace::Grace;
 use crate::config::{CertificateConfig, Problems, Source, file};
 use boring::pkey::{HasPublic, Id, PKey, PKeyRef, Private};
 use boring::x509::X509;
@@ -36,13 +37,13 @@ struct Fault {
 
 type Checked<T> = Result<T, Fault>;
 
-/// Reads the files of one entry, `path` being its key path (`certificates[0]`) and `now` the time in
-/// seconds since 1970. `None` when a problem was reported.
+/// Reads the files of one entry, `path` being its key path (`certificates[0]`); by `grace` it may be out of
+/// its time. `None` when a problem was reported.
 pub fn load(
     config: &CertificateConfig,
     source: &Source,
     path: &str,
-    now: i64,
+    grace: &Grace,
     problems: &mut Problems,
 ) -> Option<KeyPair> {
     let mut faults = Vec::new();
@@ -50,7 +51,7 @@ pub fn load(
     let chain = read_chain(&source.resolve(&config.cert)).map_err(&mut note).ok();
     let key = read_key(&source.resolve(&config.key)).map_err(&mut note).ok();
     if let Some(chain) = &chain {
-        check_validity(chain, now).unwrap_or_else(&mut note);
+        check_validity(chain, grace).unwrap_or_else(&mut note);
         match key.as_ref().map(|key| check_match(chain, key)) {
             Some(Err(fault)) => note(fault),
             _ => check_order(chain).unwrap_or_else(&mut note),
@@ -123,12 +124,14 @@ fn read_key(file: &Path) -> Checked<PKey<Private>> {
     })
 }
 
-/// The leaf must be valid now. Issuers are left alone: a chain may carry one that has expired for the
-/// sake of old clients.
-fn check_validity(chain: &[X509], now: i64) -> Checked<()> {
+/// The leaf must be valid now, unless it is let off. Issuers are left alone: a chain may carry one that has
+/// expired for the sake of old clients.
+fn check_validity(chain: &[X509], grace: &Grace) -> Checked<()> {
     let fault = |reason, hint| Err(Fault { field: "cert", reason, hint });
     let Some(leaf) = chain.first() else { return Ok(()) };
+    let now = grace.now;
     match validity(leaf) {
+        Some(_) if grace.certificate(&fingerprint(leaf)) => Ok(()),
         None => fault("the certificate's dates cannot be read".to_owned(), None),
         Some((not_before, not_after)) if not_after <= now => fault(
             format!("the certificate expired on {} (valid from {})", date(not_after), date(not_before)),
@@ -216,7 +219,8 @@ fn not_pem_hint(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-fn date(seconds: i64) -> String {
+/// A date for people.
+pub(super) fn date(seconds: i64) -> String {
     match DateTime::from_timestamp(seconds, 0) {
         Some(time) => time.format("%Y-%m-%d %H:%M UTC").to_string(),
         None => "an impossible date".to_owned(),
@@ -226,14 +230,14 @@ fn date(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::fixtures::{Authority, DAY, Folder, NOW, ec_key, rsa_key};
+    use crate::tls::fixtures::{Authority, DAY, Folder, NOW, ec_key, rsa_key, strict};
 
     /// Loads `cert.pem` and `key.pem` with the given contents; gives `path: reason (hint)` of each problem.
     fn problems(cert: &[u8], key: &[u8]) -> Vec<String> {
         let folder = Folder::new();
         let config = folder.pair("cert.pem", cert, "key.pem", key);
         let mut problems = Problems::default();
-        let loaded = load(&config, &folder.source(), "certificates[0]", NOW, &mut problems);
+        let loaded = load(&config, &folder.source(), "certificates[0]", &strict(), &mut problems);
         assert_eq!(loaded.is_some(), problems.is_empty());
         let text =
             |p: crate::config::Problem| format!("{}: {} ({})", p.path, p.reason, p.hint.unwrap_or_default());
@@ -354,7 +358,7 @@ mod tests {
         let config =
             CertificateConfig { cert: "absent.pem".into(), key: ".".into(), ..CertificateConfig::default() };
         let mut problems = Problems::default();
-        assert!(load(&config, &folder.source(), "certificates[3]", NOW, &mut problems).is_none());
+        assert!(load(&config, &folder.source(), "certificates[3]", &strict(), &mut problems).is_none());
         let text = problems.to_string();
         assert!(
             text.contains("certificates[3].cert: cannot read") && text.contains("No such file"),
@@ -364,7 +368,7 @@ mod tests {
 
         let config = folder.pair("huge.pem", &vec![b'a'; 2 << 20], "key.pem", b"");
         let mut problems = Problems::default();
-        assert!(load(&config, &folder.source(), "certificates[0]", NOW, &mut problems).is_none());
+        assert!(load(&config, &folder.source(), "certificates[0]", &strict(), &mut problems).is_none());
         assert!(problems.to_string().contains("larger than 1 MiB"));
     }
 }

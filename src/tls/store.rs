@@ -10,15 +10,19 @@
 pub use super::certificate::CertificateInfo;
 
 use super::candidates::{self, Candidate};
-use super::client_auth::ClientAuth;
+use super::client_auth::{ClientAuth, PolicyId};
 use super::context;
 use super::demands::Demands;
+use super::grace::{Grace, Known};
 use super::names::NameMap;
+use super::ocsp::ResponseId;
+use super::overdue::{self, Overdue};
 use super::tickets::TicketKeys;
 use crate::config::{CertificateConfig, Problems, Source, TlsConfig, UnknownNames};
 use boring::error::ErrorStack;
 use boring::ssl::{NameType, SelectCertError, SniError, Ssl, SslAlert, SslContext, SslRef};
 use boring::ssl::{SslVerifyMode, SslVersion};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,6 +32,9 @@ pub struct CertificateStore {
     entry: SslContext,
     demands: Demands,
     certificates: Vec<CertificateInfo>,
+    /// For the next reload, beside the certificates.
+    responses: Vec<ResponseId>,
+    policies: Vec<PolicyId>,
     self_signed: bool,
 }
 
@@ -43,41 +50,50 @@ struct Presented {
 
 impl CertificateStore {
     /// Reads, checks and compiles `certificates:`. Without any, a self-signed certificate made in
-    /// memory is presented ([`Self::is_self_signed`]). `None` when a problem was reported.
+    /// memory is presented ([`Self::is_self_signed`]). What `previous`, the store that serves, has already
+    /// may be out of its time ([`super::grace`]). `None` when a problem was reported.
     pub fn compile(
         certificates: &[CertificateConfig],
         tls: &TlsConfig,
         source: &Source,
         tickets: &TicketKeys,
+        previous: Option<&CertificateStore>,
         problems: &mut Problems,
     ) -> Option<CertificateStore> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        Self::compile_at(certificates, tls, source, tickets, now, problems)
+        let grace = match previous {
+            Some(previous) => Grace::for_known(now(), previous.known()),
+            None => Grace::at_start(now()),
+        };
+        Self::compile_by(certificates, tls, source, tickets, &grace, problems)
     }
 
-    fn compile_at(
+    fn compile_by(
         certificates: &[CertificateConfig],
         tls: &TlsConfig,
         source: &Source,
         tickets: &TicketKeys,
-        now: i64,
+        grace: &Grace,
         problems: &mut Problems,
     ) -> Option<CertificateStore> {
         let before = problems.0.len();
-        let candidates = candidates::read(certificates, tls, source, now, problems);
+        let candidates = candidates::read(certificates, tls, source, grace, problems);
         if problems.0.len() > before {
             return None;
         }
         let place = certificates.iter().position(|certificate| certificate.default).unwrap_or(0);
         let default = candidates.iter().find(|candidate| candidate.place == place)?;
-        let infos = candidates.iter().filter_map(|candidate| {
-            CertificateInfo::of(&candidate.pair, &candidate.covered, candidate.place == place)
-        });
+        let infos = candidates
+            .iter()
+            .filter_map(|candidate| CertificateInfo::of(candidate, candidate.place == place));
+        let responses = candidates.iter().filter_map(|candidate| Some(candidate.ocsp.as_ref()?.id));
+        let policies = candidates.iter().filter_map(|candidate| Some(candidate.client_auth.as_ref()?.id()));
         match build(&candidates, default, tls, tickets) {
             Ok(entry) => Some(CertificateStore {
                 entry,
                 demands: demands(&candidates, default),
                 certificates: infos.collect(),
+                responses: responses.collect(),
+                policies: policies.collect(),
                 self_signed: certificates.is_empty(),
             }),
             Err(error) => {
@@ -104,6 +120,20 @@ impl CertificateStore {
         &self.certificates
     }
 
+    /// What of it has had its time, or is not good from the start.
+    pub fn overdue(&self) -> Vec<Overdue> {
+        let now = now();
+        self.certificates.iter().flat_map(|certificate| overdue::of(certificate, now)).collect()
+    }
+
+    fn known(&self) -> Known {
+        Known {
+            certificates: self.certificates.iter().map(|it| it.fingerprint_sha256.clone()).collect(),
+            responses: self.responses.clone(),
+            policies: self.policies.clone(),
+        }
+    }
+
     /// Whether the only certificate is one made in memory, which no client trusts.
     pub fn is_self_signed(&self) -> bool {
         self.self_signed
@@ -123,30 +153,65 @@ fn build(
     tls: &TlsConfig,
     tickets: &TicketKeys,
 ) -> Result<SslContext, ErrorStack> {
+    let (owners, entry_owners) = owners(candidates, default);
+    let mut built: BTreeMap<Vec<usize>, Option<Arc<Presented>>> = BTreeMap::new();
+    built.insert(places(&entry_owners), None);
     let mut contexts = Contexts::default();
-    for candidate in candidates {
-        let target = match candidate.place == default.place {
-            true => None,
-            false => Some(Arc::new(Presented::build(candidate, tls, tickets)?)),
+    for (name, owners) in &owners {
+        let target = match built.get(&places(owners)) {
+            Some(target) => target.clone(),
+            None => {
+                let presented = Some(Arc::new(Presented::build(owners, tls, tickets)?));
+                built.insert(places(owners), presented.clone());
+                presented
+            }
         };
-        for name in &candidate.covered.dns {
-            // Overlaps were refused, so every insertion is the first of its name.
-            let _ = contexts.insert(name, target.clone());
-        }
+        // Every name comes once.
+        let _ = contexts.insert(name, target);
     }
     let contexts = Arc::new(contexts);
     let refuse = tls.unknown_names == UnknownNames::Refuse;
-    let mut entry = context::builder(default, tls, tickets)?;
+    let mut entry = context::builder(&entry_owners, tls, tickets)?;
     let known = Arc::clone(&contexts);
     entry.set_select_certificate_callback(move |mut hello| select(hello.ssl_mut(), &contexts));
     entry.set_servername_callback(move |ssl, alert| acknowledge(ssl, alert, &known, refuse));
     Ok(entry.build())
 }
 
+/// Candidates among which the client chooses, the cheapest first.
+type Owners<'c> = Vec<&'c Candidate>;
+
+/// Who serves each name, and who serves clients that name nobody: the default, and those that complement it
+/// for all of its names.
+fn owners<'c>(
+    candidates: &'c [Candidate],
+    default: &'c Candidate,
+) -> (BTreeMap<&'c str, Owners<'c>>, Owners<'c>) {
+    let mut names: BTreeMap<&str, Owners> = BTreeMap::new();
+    for candidate in candidates {
+        for name in &candidate.names {
+            names.entry(name).or_default().push(candidate);
+        }
+    }
+    for owners in names.values_mut() {
+        owners.sort_by_key(|owner| owner.cost());
+    }
+    let mut lists = default.names.iter().filter_map(|name| names.get(name.as_str()));
+    let mut entry = lists.next().cloned().unwrap_or_else(|| vec![default]);
+    for list in lists {
+        entry.retain(|owner| list.iter().any(|other| other.place == owner.place));
+    }
+    (names, entry)
+}
+
+fn places(owners: &[&Candidate]) -> Vec<usize> {
+    owners.iter().map(|owner| owner.place).collect()
+}
+
 fn demands(candidates: &[Candidate], default: &Candidate) -> Demands {
     let mut demands = Demands::new(default.demand());
     for candidate in candidates {
-        for name in &candidate.covered.dns {
+        for name in &candidate.names {
             demands.insert(name, candidate.demand());
         }
     }
@@ -154,11 +219,14 @@ fn demands(candidates: &[Candidate], default: &Candidate) -> Demands {
 }
 
 impl Presented {
-    fn build(candidate: &Candidate, tls: &TlsConfig, tickets: &TicketKeys) -> Result<Presented, ErrorStack> {
+    fn build(owners: &[&Candidate], tls: &TlsConfig, tickets: &TicketKeys) -> Result<Presented, ErrorStack> {
+        // They make the same demands; a name without an owner is no name.
+        let first = owners.first();
+        let client_auth = first.and_then(|owner| owner.client_auth.as_ref());
         Ok(Presented {
-            context: context::builder(candidate, tls, tickets)?.build(),
-            min_version: context::version(candidate.min_version),
-            verify: candidate.client_auth.as_ref().map_or(SslVerifyMode::NONE, ClientAuth::verify_mode),
+            context: context::builder(owners, tls, tickets)?.build(),
+            min_version: context::version(first.map_or(tls.min_version, |owner| owner.min_version)),
+            verify: client_auth.map_or(SslVerifyMode::NONE, ClientAuth::verify_mode),
         })
     }
 
@@ -197,6 +265,10 @@ fn acknowledge(
         }
         None => Err(SniError::NOACK),
     }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 /// Addresses are no server names (RFC 6066 section 3); a client that sends one has named nobody.

@@ -1,9 +1,10 @@
 //! The store in real handshakes, over a socket pair.
 
 use super::*;
-use crate::config::TlsVersion;
-use crate::tls::fixtures::{Authority, DAY, Folder, NOW, ec_key};
+use crate::config::{ClientAuthConfig, ClientAuthMode, TlsVersion};
+use crate::tls::fixtures::{Authority, DAY, Folder, NOW, ec_key, rsa_key, strict};
 use crate::tls::names::CoveredNames;
+use boring::pkey::Id;
 use boring::ssl::{SslContextBuilder, SslMethod, SslSession, SslSessionCacheMode, SslVersion};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,7 +31,7 @@ fn compile_with(
         configs[marked].default = true;
     }
     let mut problems = Problems::default();
-    CertificateStore::compile_at(&configs, tls, &folder.source(), tickets, NOW, &mut problems)
+    CertificateStore::compile_by(&configs, tls, &folder.source(), tickets, &strict(), &mut problems)
         .ok_or_else(|| problems.to_string())
 }
 
@@ -45,6 +46,7 @@ struct Outcome {
     alpn: Option<Vec<u8>>,
     version: Option<SslVersion>,
     suite: &'static str,
+    key: Id,
     resumed: bool,
 }
 
@@ -76,15 +78,17 @@ impl Client {
             // SAFETY: the session came from this very context.
             unsafe { ssl.set_session(session).unwrap() };
         }
-        let outcome = ssl.connect(near).map_err(|error| error.to_string()).map(|mut stream| {
-            stream.read_exact(&mut [0]).unwrap();
-            Outcome {
+        let outcome = ssl.connect(near).map_err(|error| error.to_string()).and_then(|mut stream| {
+            // A client without the certificate that is asked for learns of it here.
+            stream.read_exact(&mut [0]).map_err(|error| error.to_string())?;
+            Ok(Outcome {
                 covered: CoveredNames::of(&stream.ssl().peer_certificate().unwrap()),
                 alpn: stream.ssl().selected_alpn_protocol().map(<[u8]>::to_vec),
                 version: stream.ssl().version2(),
                 suite: stream.ssl().current_cipher().unwrap().name(),
+                key: stream.ssl().peer_certificate().unwrap().public_key().unwrap().id(),
                 resumed: stream.ssl().session_reused(),
-            }
+            })
         });
         server.join().unwrap();
         outcome
@@ -249,7 +253,8 @@ fn overlapping_names_and_two_defaults_are_refused_together() {
     configs.push(folder.add(&root.issue(&[], &ec_key(), NOW - DAY, NOW + DAY)));
     let mut problems = Problems::default();
     let (tls, tickets) = (TlsConfig::default(), TicketKeys::generate().unwrap());
-    let store = CertificateStore::compile_at(&configs, &tls, &folder.source(), &tickets, NOW, &mut problems);
+    let store =
+        CertificateStore::compile_by(&configs, &tls, &folder.source(), &tickets, &strict(), &mut problems);
     assert!(store.is_none());
     let text = problems.to_string();
     for part in [
@@ -262,11 +267,121 @@ fn overlapping_names_and_two_defaults_are_refused_together() {
     assert_eq!(problems.0.len(), 3, "{text}");
 }
 
+/// What `change` makes of one certificate for each list of names; `true` = with an RSA key.
+fn compile_entries(
+    leaves: &[(&[&str], bool)],
+    change: impl FnOnce(&Folder, &mut Vec<CertificateConfig>),
+) -> Result<CertificateStore, String> {
+    let folder = Folder::new();
+    let root = Authority::root("root");
+    let entry = |(names, rsa): &(&[&str], bool)| {
+        let key = if *rsa { rsa_key(2048) } else { ec_key() };
+        folder.add(&root.issue(names, &key, NOW - DAY, NOW + DAY))
+    };
+    let mut configs: Vec<_> = leaves.iter().map(entry).collect();
+    change(&folder, &mut configs);
+    let (tls, tickets, mut problems) =
+        (TlsConfig::default(), TicketKeys::generate().unwrap(), Problems::default());
+    CertificateStore::compile_by(&configs, &tls, &folder.source(), &tickets, &strict(), &mut problems)
+        .ok_or_else(|| problems.to_string())
+}
+
+#[test]
+fn each_client_gets_the_kind_of_key_it_can_verify() {
+    let both: &[&str] = &["app.test", "both.test"];
+    for leaves in [
+        [(both, true), (both, false), (&["rsa.test"], true)],
+        [(both, false), (both, true), (&["rsa.test"], true)],
+    ] {
+        let store = compile_entries(&leaves, |_, _| {}).unwrap();
+        for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+            let kind = |algorithms: Option<&str>, sni: Option<&str>| {
+                let client = Client::new(|context| {
+                    context.set_min_proto_version(Some(version)).unwrap();
+                    context.set_max_proto_version(Some(version)).unwrap();
+                    algorithms.into_iter().for_each(|list| context.set_sigalgs_list(list).unwrap());
+                });
+                client.connect(&store, sni, true).map(|outcome| outcome.key)
+            };
+            for sni in [Some("app.test"), Some("both.test"), Some("unknown.test"), None] {
+                assert_eq!(kind(None, sni), Ok(Id::EC), "{sni:?}");
+                assert_eq!(kind(Some("rsa_pss_rsae_sha256:rsa_pkcs1_sha256"), sni), Ok(Id::RSA), "{sni:?}");
+                assert_eq!(kind(Some("ecdsa_secp256r1_sha256"), sni), Ok(Id::EC), "{sni:?}");
+            }
+            assert_eq!(kind(None, Some("rsa.test")), Ok(Id::RSA));
+        }
+        assert_eq!(store.certificates().len(), 3);
+    }
+}
+
+#[test]
+fn names_in_common_are_served_by_both_and_others_by_their_own() {
+    let leaves: [(&[&str], bool); 2] = [(&["a.test", "b.test"], false), (&["b.test", "c.test"], true)];
+    let store = compile_entries(&leaves, |_, _| {}).unwrap();
+    let kind = |sni, algorithms: &str| {
+        let client = Client::new(|context| context.set_sigalgs_list(algorithms).unwrap());
+        client.connect(&store, Some(sni), true).map(|outcome| outcome.key).ok()
+    };
+    let (rsa, ec) = ("rsa_pss_rsae_sha256", "ecdsa_secp256r1_sha256");
+    assert_eq!((kind("a.test", ec), kind("a.test", rsa)), (Some(Id::EC), None));
+    assert_eq!((kind("b.test", ec), kind("b.test", rsa)), (Some(Id::EC), Some(Id::RSA)));
+    assert_eq!((kind("c.test", ec), kind("c.test", rsa)), (None, Some(Id::RSA)));
+}
+
+#[test]
+fn one_certificate_serves_some_of_its_names_under_a_policy_of_their_own() {
+    let names: &[&str] = &["app.test", "*.app.test"];
+    let store = compile_entries(&[(names, false)], |folder, configs| {
+        let ca = folder.write("ca.pem", &Authority::root("clients").cert_pem());
+        let client_auth = Some(ClientAuthConfig { ca, mode: ClientAuthMode::Require });
+        let names = Some(vec!["Admin.app.test".to_owned(), "app.test".to_owned()]);
+        configs.push(CertificateConfig { names, client_auth, ..configs[0].clone() });
+    })
+    .unwrap();
+    let open = |sni| Client::new(|_| {}).connect(&store, Some(sni), true).is_ok();
+    assert!(open("other.app.test") && open("unknown.test"));
+    assert!(!open("admin.app.test") && !open("app.test"), "nobody without a certificate");
+    assert_eq!(store.certificates()[0].names, ["*.app.test"]);
+    assert_eq!(store.certificates()[1].names, ["admin.app.test", "app.test"]);
+    assert_eq!(store.certificates()[1].name, "admin.app.test");
+}
+
+#[test]
+fn names_that_cannot_be_served_and_owners_that_disagree_are_refused() {
+    let names: &[&str] = &["app.test", "*.app.test"];
+    let error = compile_entries(&[(names, false)], |_, configs| {
+        let given = ["a.app.test", "a.b.app.test", "other.test", "A.app.test", "*", "*.app.test"];
+        configs[0].names = Some(given.map(str::to_owned).to_vec());
+        configs.push(CertificateConfig { names: Some(Vec::new()), ..configs[0].clone() });
+    })
+    .unwrap_err();
+    for part in [
+        "certificates[0].names[1]: the certificate does not cover a.b.app.test",
+        "certificates[0].names[2]: the certificate does not cover other.test",
+        "certificates[0].names[3]: a.app.test is in the list already",
+        "certificates[0].names[4]: * is no name",
+        "certificates[1].names: the list is empty",
+    ] {
+        assert!(error.contains(part), "{part:?} not in {error}");
+    }
+    let both: [(&[&str], bool); 2] = [(names, false), (names, true)];
+    let strict = |configs: &mut Vec<CertificateConfig>| configs[1].min_version = Some(TlsVersion::V1_3);
+    let error = compile_entries(&both, |_, configs| strict(configs)).unwrap_err();
+    assert!(error.contains("certificates[1].cert: app.test and 1 more is covered"), "{error}");
+    let twice = |configs: &mut Vec<CertificateConfig>| configs.push(configs[1].clone());
+    let error = compile_entries(&both, |_, configs| twice(configs)).unwrap_err();
+    assert!(
+        error.contains("certificates[2].cert: app.test and 1 more is covered by certificates[1]"),
+        "{error}"
+    );
+}
+
 #[test]
 fn without_certificates_a_self_signed_one_is_presented() {
     let mut problems = Problems::default();
     let (tls, tickets) = (TlsConfig::default(), TicketKeys::generate().unwrap());
-    let store = CertificateStore::compile(&[], &tls, &Source::default(), &tickets, &mut problems).unwrap();
+    let store =
+        CertificateStore::compile(&[], &tls, &Source::default(), &tickets, None, &mut problems).unwrap();
     assert!(store.is_self_signed());
     assert_eq!(presented(&store, None), "localhost");
     assert_eq!(store.certificates()[0].key_type, "ECDSA P-256");

@@ -2,6 +2,7 @@
 
 use crate::support::certificates::{Authority, Identity};
 use crate::support::commands::run;
+use crate::support::eventually::until;
 use crate::support::tls::{TlsClient, TlsOptions};
 use crate::support::{Connection, Gateway};
 use boring::ssl::SslVersion;
@@ -70,4 +71,75 @@ fn a_response_is_stapled_for_its_names_when_the_client_asks_and_replaced_by_a_re
     std::fs::write(gateway.dir().join("app.ocsp"), &second).unwrap();
     gateway.reload(YAML);
     assert_eq!(stapled("app.test", true, SslVersion::TLS1_3).as_ref(), Some(&second));
+}
+
+/// The same response with another `nextUpdate`, so many seconds from now; the gateway leaves signatures to
+/// clients.
+fn holding_for(response: &[u8], seconds: i64) -> Vec<u8> {
+    // GeneralizedTime of 15 bytes. In order: producedAt, thisUpdate, nextUpdate.
+    let times: Vec<usize> = memchr::memmem::find_iter(response, b"\x18\x0f20").collect();
+    let place = times[2] + 2;
+    let until = chrono::Utc::now() + chrono::TimeDelta::seconds(seconds);
+    let mut changed = response.to_vec();
+    changed[place..place + 15].copy_from_slice(until.format("%Y%m%d%H%M%SZ").to_string().as_bytes());
+    changed
+}
+
+#[test]
+fn a_response_that_has_had_its_time_is_stapled_no_more_and_stands_in_nobodys_way() {
+    let scratch = tempfile::tempdir().unwrap();
+    let authority = Authority::new("root");
+    let leaf = authority.issue(&["app.test"]);
+    let bare = authority.issue(&["bare.test"]);
+    let response = respond(scratch.path(), &authority, &leaf, 'V');
+    let start = |response: &[u8]| {
+        let builder = Gateway::builder(YAML).file("app.ocsp", response);
+        leaf.write(builder.dir(), "app");
+        bare.write(builder.dir(), "bare");
+        builder.start()
+    };
+    let ocsp =
+        |gateway: &Gateway| gateway.admin("/v1/certificates").json()["certificates"][1]["ocsp"].clone();
+    let stapled = |gateway: &Gateway, version| {
+        let client = TlsClient::new(TlsOptions {
+            name: Some("app.test"),
+            ocsp: true,
+            versions: Some((version, version)),
+            ..TlsOptions::default()
+        });
+        Connection::open_tls(gateway.address(), &client).unwrap().tls().ocsp
+    };
+    let versions = [SslVersion::TLS1_2, SslVersion::TLS1_3];
+
+    let gateway = start(&holding_for(&response, 3_600));
+    assert_eq!(ocsp(&gateway)["stapled"], true);
+    let until_metric =
+        || gateway.metrics().sum("portcullis_ocsp_next_update_timestamp_seconds", &[("name", "app.test")]);
+    let before = until_metric();
+    let short = holding_for(&response, 10);
+    std::fs::write(gateway.dir().join("app.ocsp"), &short).unwrap();
+    gateway.reload(YAML);
+    assert!(0.0 < until_metric() && until_metric() < before);
+    until("it to be stapled no more", || {
+        versions.iter().all(|version| stapled(&gateway, *version).is_none())
+    });
+    assert_eq!(ocsp(&gateway)["stapled"], false);
+    gateway.wait_log("app.test: the OCSP response was good until");
+    let ready = gateway.admin("/readyz");
+    assert_eq!((ready.status, &ready.json()["checks"]["certificates"]["ok"]), (200, &false.into()));
+
+    gateway.reload(&YAML.replace("hello", "changed"));
+    assert_eq!(gateway.get("x.test", "/").text(), "changed", "another change is loaded");
+    std::fs::write(gateway.dir().join("app.ocsp"), holding_for(&response, -3_600)).unwrap();
+    gateway.reload_refused(YAML, &["certificates[1].ocsp", "was good until"]);
+
+    let restarted = start(&short);
+    assert_eq!(stapled(&restarted, SslVersion::TLS1_3), None);
+    assert!(ocsp(&restarted)["trouble"].as_str().unwrap().contains("was good until"));
+    restarted.wait_log("app.test: no OCSP response is stapled");
+    let until =
+        restarted.metrics().get("portcullis_ocsp_next_update_timestamp_seconds", &[("name", "app.test")]);
+    assert_eq!(until, Some(0.0));
+    let revoked = start(&respond(scratch.path(), &authority, &leaf, 'R'));
+    assert!(ocsp(&revoked)["trouble"].as_str().unwrap().contains("revoked"));
 }

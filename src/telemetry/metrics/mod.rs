@@ -190,6 +190,11 @@ impl Metrics {
         self.process.certificate_not_after(certificates);
     }
 
+    /// The OCSP responses now in use: name and until when it can be stapled; 0 = it cannot.
+    pub fn ocsp_next_update(&self, responses: &[(String, i64)]) {
+        self.process.ocsp_next_update(responses);
+    }
+
     fn last_load_succeeded(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_reload_success.set(now.as_secs() as i64);
@@ -256,6 +261,7 @@ mod tests {
         metrics.access_denied("global", "listed");
         metrics.rejection("host");
         metrics.certificate_not_after(&[("a".into(), 5), ("a".into(), 3)]);
+        metrics.ocsp_next_update(&[("a".into(), 4), ("b".into(), 0)]);
         metrics.config_generation(7);
         metrics
     }
@@ -289,6 +295,8 @@ mod tests {
                 1.0,
             ),
             (r#"portcullis_certificate_not_after_timestamp_seconds{name="a"}"#, 3.0),
+            (r#"portcullis_ocsp_next_update_timestamp_seconds{name="a"}"#, 4.0),
+            (r#"portcullis_ocsp_next_update_timestamp_seconds{name="b"}"#, 0.0),
             ("portcullis_config_generation", 7.0),
             ("portcullis_config_last_reload_successful", 1.0),
             (r#"portcullis_config_reloads_total{result="failure"}"#, 0.0),

@@ -1,4 +1,4 @@
-//! What is measured of the gateway as a whole: refusals and certificates.
+//! What is measured of the gateway as a whole: refusals, certificates and their OCSP responses.
 //!
 //! Refusals never lock; certificates are replaced whole at each reload.
 
@@ -26,12 +26,19 @@ const NOT_AFTER: Family = Family {
     labels: &["name"],
     kind: Kind::Gauge,
 };
+const OCSP: Family = Family {
+    name: "portcullis_ocsp_next_update_timestamp_seconds",
+    help: "Until when the OCSP response of a certificate can be stapled, in seconds since the epoch; 0 = it cannot.",
+    labels: &["name"],
+    kind: Kind::Gauge,
+};
 
 /// Measurements that belong to no route, upstream or listener.
 pub(super) struct ProcessMetrics {
     denied: LabelCounters<(&'static str, &'static str), 8>,
     rejections: LabelCounters<&'static str, 48>,
     certificates: Mutex<BTreeMap<String, i64>>,
+    responses: Mutex<BTreeMap<String, i64>>,
 }
 
 impl ProcessMetrics {
@@ -40,6 +47,7 @@ impl ProcessMetrics {
             denied: LabelCounters::new(("other", "other")),
             rejections: LabelCounters::new("other"),
             certificates: Mutex::default(),
+            responses: Mutex::default(),
         }
     }
 
@@ -51,28 +59,39 @@ impl ProcessMetrics {
         self.rejections.add(reason);
     }
 
-    /// Certificates of one name are one series: the earliest expiry is the one to worry about.
     pub(super) fn certificate_not_after(&self, certificates: &[(String, i64)]) {
-        let mut earliest = BTreeMap::new();
-        for (name, not_after) in certificates {
-            let known = earliest.entry(name.clone()).or_insert(*not_after);
-            *known = (*known).min(*not_after);
-        }
-        *self.certificates.lock() = earliest;
+        *self.certificates.lock() = earliest(certificates);
+    }
+
+    pub(super) fn ocsp_next_update(&self, responses: &[(String, i64)]) {
+        *self.responses.lock() = earliest(responses);
     }
 }
 
+/// Certificates of one name are one series: the earliest expiry is the one to worry about.
+fn earliest(dates: &[(String, i64)]) -> BTreeMap<String, i64> {
+    let mut earliest = BTreeMap::new();
+    for (name, date) in dates {
+        let known = earliest.entry(name.clone()).or_insert(*date);
+        *known = (*known).min(*date);
+    }
+    earliest
+}
+
 impl Observed for ProcessMetrics {
-    const FAMILIES: &'static [&'static Family] = &[&DENIED, &REJECTIONS, &NOT_AFTER];
+    const FAMILIES: &'static [&'static Family] = &[&DENIED, &REJECTIONS, &NOT_AFTER, &OCSP];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
-        let [denied, rejections, certificates] = out else { return };
+        let [denied, rejections, certificates, responses] = out else { return };
         for ((scope, reason), count) in self.denied.seen() {
             denied.push(DENIED.counter(&[scope, reason], count));
         }
         self.rejections.samples(&REJECTIONS, None, rejections);
         for (name, not_after) in self.certificates.lock().iter() {
             certificates.push(NOT_AFTER.gauge(&[name], *not_after));
+        }
+        for (name, next_update) in self.responses.lock().iter() {
+            responses.push(OCSP.gauge(&[name], *next_update));
         }
     }
 }

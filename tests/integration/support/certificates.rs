@@ -91,6 +91,12 @@ impl Leaf {
         self
     }
 
+    /// Valid for so many seconds from now.
+    pub fn seconds(mut self, seconds: i64) -> Self {
+        self.not_after = now() + seconds;
+        self
+    }
+
     /// Makes the key and has the certificate signed.
     pub fn sign(self, authority: &Authority) -> Identity {
         let key = if self.rsa { PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap() } else { ec_key() };
