@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const SLOW: Duration = Duration::from_millis(200);
+/// Slower than a busy machine makes the others.
+const SLOW: Duration = Duration::from_secs(1);
 
 fn upstream(settings: &str) -> String {
     format!(
@@ -50,27 +51,25 @@ fn load(address: SocketAddr, clients: usize, requests: usize) -> Vec<Duration> {
     })
 }
 
-/// Of 300 requests when one of three endpoints takes 200 ms longer: the P99, and how many that one got.
-fn slowed(balance: &str) -> (Duration, usize) {
+/// Of so many requests when one of three endpoints takes [`SLOW`] longer: the P99, and how many that one got.
+fn slowed(balance: &str, requests: usize) -> (Duration, usize) {
     let slow = Origin::script(|_| {
         within(SLOW, || None::<()>);
         Reply::ok("slow")
     });
     let origins = [Origin::fixed("a"), slow, Origin::fixed("c")];
     let gateway = start(&upstream(&format!("balance: {balance}")), &origins);
-    let took = load(gateway.address(), 2, 150);
+    let took = load(gateway.address(), 2, requests / 2);
     (took[took.len() * 99 / 100], counts(&origins)[1])
 }
 
 #[test]
 fn one_slow_endpoint_hardly_slows_p2c() {
-    let (p99, got) = slowed("round_robin");
-    assert!(p99 >= SLOW && got == 100, "{p99:?}, {got} requests");
-    // Fewer than one in a hundred: the P99 is that of the fast endpoints. On a machine so busy that these are
-    // as slow at times, the choice is right and the count is not: hence three tries.
-    let tries = [(); 3].map(|()| slowed("p2c"));
-    let good = |(fast, got): &(Duration, usize)| *got < 3 && *fast * 5 <= p99;
-    assert!(tries.iter().any(good), "P99 and requests of 300 at the slow endpoint: {tries:?}, not {p99:?}");
+    let (p99, got) = slowed("round_robin", 30);
+    assert!(p99 >= SLOW && got == 10, "{p99:?}, {got} requests");
+    // Fewer than one in a hundred: the P99 is that of the fast endpoints.
+    let (p99, got) = slowed("p2c", 300);
+    assert!(p99 < SLOW && got < 3, "{p99:?}, {got} requests");
 }
 
 #[test]
@@ -85,10 +84,9 @@ fn least_requests_keeps_away_from_an_endpoint_that_holds_on_to_them() {
     until("a request that hangs", || {
         let mut connection = gateway.connect();
         connection.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        connection.set_read_timeout(Duration::from_millis(500));
-        let answered = connection.try_response().is_ok();
         hanging.push(connection);
-        !answered
+        until("it to arrive", || counts(&origins).iter().sum::<usize>() == hanging.len());
+        counts(&origins)[1] == 1
     });
     load(gateway.address(), 1, 200);
     assert_eq!(counts(&origins)[1], 1, "an idle endpoint was there for every other request");
@@ -210,5 +208,5 @@ fn a_slow_upload_is_not_the_latency_of_the_endpoint() {
     connection.send("b");
     assert_eq!(connection.response().status, 200);
     let latency = latency().as_f64().expect("a latency");
-    assert!(latency > 0.0 && latency < 3_000.0, "{latency} ms");
+    assert!(latency > 0.0 && latency < 3_000.0, "{latency} ms: the client's pause is in it");
 }

@@ -10,22 +10,18 @@ mod uploads;
 
 use self::cases::Case;
 use self::play::{Origin, Seen, play};
-use crate::support::eventually::within;
-use crate::support::ports::free_port;
+use crate::support::eventually::{DEADLINE, within};
+use crate::support::ports::ClosedPort;
 use crate::support::{Connection, Gateway, Origin as SimpleOrigin};
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Cases of one pair of gateways; each has a listening socket for each of them.
 const BATCH: usize = 60;
 
 /// Cases played at a time.
 const PLAYERS: usize = 6;
-
-/// How long notes may take to become equal, and records to come out.
-const SETTLE: Duration = Duration::from_secs(8);
 
 /// Everything there is to compare of one case.
 #[derive(Debug, PartialEq)]
@@ -39,8 +35,8 @@ struct Notes {
 struct Side {
     gateway: Gateway,
     origins: Vec<Origin>,
-    /// Addresses of each case where nobody listens.
-    dead: Vec<Vec<String>>,
+    /// Ports of each case where nobody listens.
+    dead: Vec<Vec<ClosedPort>>,
 }
 
 #[test]
@@ -80,7 +76,7 @@ fn answers_before_the_end_of_a_body() {
 
 #[test]
 fn clients_that_stop_in_the_middle_of_a_body() {
-    compare_patient(&bodies::stalls(), "600ms");
+    compare_patient(&bodies::stalls(), "2s");
 }
 
 #[test]
@@ -167,7 +163,7 @@ fn compare_batch(batch: &[&Case], patience: &str) -> Vec<String> {
     });
     let mut failures = failures.into_inner().unwrap();
     if failures.is_empty() {
-        let settled = within(SETTLE, || (sides[0].counts(batch) == sides[1].counts(batch)).then_some(()));
+        let settled = within(DEADLINE, || (sides[0].counts(batch) == sides[1].counts(batch)).then_some(()));
         if settled.is_none() {
             failures.push(difference("metrics", &sides[0].counts(batch), &sides[1].counts(batch)));
         }
@@ -181,7 +177,7 @@ fn compare_case(case: &Case, number: usize, sides: &[Side; 2]) -> Result<(), Str
         let [on, off] = [0, 1].map(|side: usize| sides[side].notes(case, number, &clients[side]));
         (on == off && on.is_complete(case)).then_some(())
     };
-    match within(SETTLE, notes) {
+    match within(DEADLINE, notes) {
         Some(()) => Ok(()),
         None => {
             let [on, off] = [0, 1].map(|side: usize| sides[side].notes(case, number, &clients[side]));
@@ -215,8 +211,9 @@ impl Side {
                 "  - {{ name: {name}, hosts: [{name}.test], upstream: {name}, timeouts: {{ {timeouts} }}, \
                  limits: {{ {limits} }} }}"
             );
-            let dead: Vec<String> = (0..case.dead).map(|_| format!("127.0.0.1:{}", free_port())).collect();
-            let endpoints = if dead.is_empty() { origin.address().to_string() } else { dead.join(", ") };
+            let dead: Vec<ClosedPort> = (0..case.dead).map(|_| ClosedPort::new()).collect();
+            let addresses: Vec<String> = dead.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+            let endpoints = if dead.is_empty() { origin.address().to_string() } else { addresses.join(", ") };
             let _ = writeln!(upstreams, "  {name}: {{ endpoints: [{endpoints}] }}");
             all_dead.push(dead);
         }
@@ -251,8 +248,8 @@ impl Side {
         let mut text = scrape.text().lines().filter(counts).collect::<Vec<_>>().join("\n");
         for (number, (case, origin)) in batch.iter().zip(&self.origins).enumerate() {
             text = text.replace(&origin.address().to_string(), &format!("origin of c{number}"));
-            for (place, address) in self.dead[number].iter().enumerate() {
-                text = text.replace(address, &format!("{place} of c{number}"));
+            for (place, port) in self.dead[number].iter().enumerate() {
+                text = text.replace(&format!("127.0.0.1:{port}"), &format!("{place} of c{number}"));
             }
             if case.races {
                 let moved = ["request", "response"]

@@ -3,7 +3,7 @@
 use crate::support::certificates::Authority;
 use crate::support::commands::run;
 use crate::support::eventually::{eventually, until};
-use crate::support::ports::free_port;
+use crate::support::ports::Port;
 use crate::support::{Connection, Gateway, Origin};
 use std::process::{Child, Command, Stdio};
 
@@ -30,6 +30,8 @@ fn busy_gateway() -> (Gateway, Origin) {
         gateway.connect_tls("app.test").get("app.test", path, "");
     }
     gateway.wait_metric("portcullis_http_requests_total", &[], 3.0);
+    gateway.wait_metric_is("portcullis_http_requests_in_flight", &[], 0.0);
+    gateway.wait_metric_is("portcullis_upstream_requests_in_flight", &[], 0.0);
     (gateway, origin)
 }
 
@@ -130,7 +132,7 @@ fn strange_hosts_paths_and_methods_make_no_series() {
 #[test]
 fn a_real_prometheus_scrapes_and_answers_a_query() {
     let (gateway, _origin) = busy_gateway();
-    let port = free_port();
+    let port = Port::free();
     let config = gateway.dir().join("prometheus.yml");
     let target = gateway.admin_address();
     let scrape = "global: { scrape_interval: 1s }\nscrape_configs:\n  - job_name: portcullis\n    static_configs: [{ targets: [\"TARGET\"] }]\n";
@@ -145,7 +147,7 @@ fn a_real_prometheus_scrapes_and_answers_a_query() {
         .spawn()
         .expect("prometheus is needed for this test");
     let _prometheus = Running(prometheus);
-    let address = ([127, 0, 0, 1], port).into();
+    let address = ([127, 0, 0, 1], port.number()).into();
     until("prometheus to listen", || std::net::TcpStream::connect::<std::net::SocketAddr>(address).is_ok());
     let query = "/api/v1/query?query=portcullis_http_requests_total%7Broute%3D%22app%22%7D";
     let value = eventually("an answer with a sample", || {

@@ -7,7 +7,7 @@
 use crate::independent_tools::{Running, echo_server, serving, tool};
 use crate::support::commands::run;
 use crate::support::eventually::{until, within};
-use crate::support::ports::free_port;
+use crate::support::ports::Port;
 use crate::support::{Connection, Gateway};
 use std::fmt::Write;
 use std::path::Path;
@@ -20,8 +20,8 @@ const CLIENTS: u64 = 12;
 const ROUNDS: usize = 5;
 
 /// nginx that keeps idle connections for a second and does not say so.
-fn nginx(dir: &Path) -> (Running, u16) {
-    let port = free_port();
+fn nginx(dir: &Path) -> (Running, Port) {
+    let port = Port::free();
     let folder = dir.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
@@ -39,7 +39,7 @@ fn nginx(dir: &Path) -> (Running, u16) {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
     command.env("PATH", path).args(["-e", "stderr", "-c"]).arg(&file).stderr(Stdio::null());
     let server = Running(command.spawn().expect("nginx is needed for this test"));
-    until("nginx", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    until("nginx", || std::net::TcpStream::connect(("127.0.0.1", port.number())).is_ok());
     (server, port)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-const ONE: &str = "workers: 1\nroutes: [{ upstream: app, timeouts: { response: 5s } }]\n";
+const ONE: &str = "workers: 1\nroutes: [{ upstream: app, timeouts: { response: 20s } }]\n";
 
 fn with(settings: &str) -> String {
     format!("{ONE}upstreams: {{ app: {{ endpoints: [\"{{ORIGIN}}\"], {settings} }} }}\n")
@@ -89,7 +89,7 @@ fn a_post_that_may_have_been_worked_on_is_not_repeated() {
         true => Reply::Close.after(&held),
         false => Reply::ok("warm"),
     });
-    let yaml = with("keepalive: 8").replace("5s", "20s");
+    let yaml = with("keepalive: 8");
     let gateway = Gateway::with_origin(&yaml, &origin);
     let mut client = gateway.connect();
     assert_eq!(client.get("a", "/", "").text(), "warm");
@@ -121,7 +121,7 @@ fn a_status_is_tried_again_at_another_endpoint() {
     let (tried, retried) = (bad.requests().len(), retries(&gateway, "503"));
     assert!(tried >= 2 && retried == tried as f64, "{tried} tried, {retried} retried");
     // What upstreams answered is counted, whoever got it.
-    assert_eq!(gateway.metrics().sum("portcullis_upstream_requests_total", &[("code", "503")]), retried);
+    gateway.wait_metric_is("portcullis_upstream_requests_total", &[("code", "503")], retried);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_timeout_is_tried_again_once() {
         0 => Reply::ok("late").after(&held),
         _ => Reply::ok("in time"),
     });
-    let yaml = with("retry: { on: [timeout] }").replace("5s", "1s");
+    let yaml = with("retry: { on: [timeout] }").replace("20s", "2s");
     let gateway = Gateway::with_origin(&yaml, &origin);
     assert_eq!(gateway.get("a", "/").text(), "in time");
     assert_eq!(retries(&gateway, "timeout"), 1.0);
@@ -211,10 +211,8 @@ fn a_body_that_is_too_large_to_keep_is_not_repeated() {
 fn an_endpoint_that_cannot_be_reached_is_left_for_another_with_any_method() {
     let good = Origin::fixed("fine");
     let yaml = with("retry: { on: [connect] }").replace("\"{ORIGIN}\"", "\"127.0.0.1:{CLOSED}\", \"{GOOD}\"");
-    let gateway = Gateway::builder(&yaml)
-        .set("CLOSED", crate::support::ports::free_port())
-        .set("GOOD", good.address())
-        .start();
+    let closed = crate::support::ports::ClosedPort::new();
+    let gateway = Gateway::builder(&yaml).set("CLOSED", &closed).set("GOOD", good.address()).start();
     for _ in 0..4 {
         let answer = gateway.connect().request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         assert_eq!(answer.text(), "fine");

@@ -5,7 +5,7 @@
 
 use crate::support::Gateway;
 use crate::support::commands::run;
-use crate::support::ports::free_port;
+use crate::support::ports::Port;
 use std::path::{Path, PathBuf};
 
 const YAML: &str = "routes: [{ name: app, upstream: [\"{ORIGIN}\"] }]\naccess_log: { output: off }\n\
@@ -22,11 +22,12 @@ fn scripts() -> Vec<PathBuf> {
 
 /// Runs a script with a gateway of its own; what varnishtest says when it fails.
 fn outcome(script: &Path) -> Result<(), String> {
-    let origin = format!("127.0.0.1:{}", free_port());
+    let port = Port::free();
+    let origin = format!("127.0.0.1:{port}");
     let gateway = Gateway::builder(YAML).set("ORIGIN", &origin).start();
     let macros = [format!("gateway={}", gateway.address()), format!("origin={origin}")];
     let path = script.to_str().expect("a path");
-    let output = run("varnishtest", &["-t", "30", "-D", &macros[0], "-D", &macros[1], path], b"");
+    let output = run("varnishtest", &["-t", "60", "-D", &macros[0], "-D", &macros[1], path], b"");
     if output.status.success() {
         return Ok(());
     }

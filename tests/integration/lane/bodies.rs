@@ -1,7 +1,7 @@
 //! The cases whose requests have a body: how it is framed and sent, where it breaks off, and what the origin
 //! does before it has it all.
 
-use super::cases::{AGAIN, Case, GET, send, twice};
+use super::cases::{AGAIN, Case, GET, LATE, send, twice};
 use super::play::{Act, Do};
 use super::texts::ANSWERS;
 
@@ -365,7 +365,7 @@ fn origins_that_take_their_time() -> Vec<Case> {
         let acts = [vec![Act::Early(0)], vec![Act::Idle; 50]].concat();
         let client = vec![send(&request), Do::Read];
         let mut case = Case::new(format!("origin that takes nothing, {name}"), client, vec![acts]);
-        case.timeouts = "response: 300ms, idle: 300ms";
+        case.timeouts = LATE;
         case.races = true;
         cases.push(case);
     }
@@ -377,7 +377,7 @@ fn origins_that_take_their_time() -> Vec<Case> {
         }
         let client = vec![send(&request), Do::Read];
         let mut case = Case::new(format!("no answer to {name}"), client, vec![vec![Act::Gone]]);
-        case.timeouts = "response: 300ms, idle: 300ms";
+        case.timeouts = LATE;
         cases.push(case);
     }
     cases
@@ -409,7 +409,7 @@ pub fn stalls() -> Vec<Case> {
             case.name = format!("{behind} bytes of {name}, in the middle of an answer");
             case.origin =
                 vec![vec![Act::Early(0), answer("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhel")]];
-            case.timeouts = "response: 300ms, idle: 300ms";
+            case.timeouts = LATE;
             cases.push(case);
         }
     }

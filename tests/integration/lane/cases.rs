@@ -52,6 +52,8 @@ impl Case {
 /// A request without a body.
 pub const GET: &str = "GET /a?b=c HTTP/1.1\r\nHost: c{n}.test\r\nUser-Agent: Case/1\r\n\r\n";
 const POST: &str = "POST /a HTTP/1.1\r\nHost: c{n}.test\r\nContent-Length: 0\r\n\r\n";
+/// Timeouts for an origin that is to be late. None may be late by accident: a busy machine takes a while.
+pub const LATE: &str = "response: 1s, idle: 1s";
 /// Another one.
 pub const AGAIN: &str = "GET /again HTTP/1.1\r\nHost: c{n}.test\r\n\r\n";
 
@@ -220,7 +222,7 @@ pub fn paces() -> Vec<Case> {
         for (method, request) in [("GET", GET), ("POST", POST)] {
             let mut case =
                 Case::new(format!("stuck after {name}, {method}"), twice(request), vec![acts.clone()]);
-            case.timeouts = "response: 300ms, idle: 300ms";
+            case.timeouts = LATE;
             cases.push(case);
         }
         for (ending, end) in [("closes", Do::Close), ("resets", Do::Reset), ("says no more", Do::HalfClose)] {

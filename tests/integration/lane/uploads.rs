@@ -84,7 +84,7 @@ fn a_client_of_http2_that_begins_no_body_is_late() {
 fn a_client_of_http2_that_ends_no_body_does_not_hold_an_exchange_that_was_answered() {
     let answer = Act::Send(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno".to_vec());
     let origin = Scripted::start(vec![vec![Act::Early(0), answer]], false);
-    let gateway = gateway("on", origin.address(), "300ms");
+    let gateway = gateway("on", origin.address(), "2s");
     let mut client = Frames::open_tls(gateway.address(), "app.test");
     client.send(headers(1, 0, &post("app.test", "/up")));
     assert_eq!(client.wait(kind::HEADERS).status(), 403);

@@ -124,11 +124,6 @@ impl Connection {
         }
     }
 
-    /// Gives every read this long instead.
-    pub fn set_read_timeout(&self, span: Duration) {
-        self.tcp().set_read_timeout(Some(span)).expect("a read timeout");
-    }
-
     /// Whether nothing comes and the other side does not close for `span`.
     pub fn is_quiet_for(&mut self, span: Duration) -> bool {
         self.tcp().set_read_timeout(Some(span)).expect("a read timeout");

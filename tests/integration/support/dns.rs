@@ -2,7 +2,7 @@
 //! is told, over UDP and TCP.
 
 use super::eventually;
-use super::ports::free_port;
+use super::ports::Port;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// A dnsmasq on loopback; it leaves when this is dropped.
 pub struct Dnsmasq {
-    port: u16,
+    port: Port,
     folder: TempDir,
     child: Child,
 }
@@ -21,7 +21,7 @@ pub struct Dnsmasq {
 impl Dnsmasq {
     /// Starts one with these lines of a hosts file; other names do not exist. Answers hold this long.
     pub fn start(hosts: &str, ttl_seconds: u32) -> Dnsmasq {
-        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
+        let (port, folder) = (Port::free(), tempfile::tempdir().expect("a folder"));
         let file = folder.path().join("hosts");
         std::fs::write(&file, hosts).expect("a file");
         let child = Command::new("dnsmasq")
@@ -49,7 +49,7 @@ impl Dnsmasq {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port.number()).into()
     }
 
     /// Replaces its records.

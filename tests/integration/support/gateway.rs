@@ -2,11 +2,11 @@
 //!
 //! Stopped when dropped; when the test panics, its log is printed.
 
-use super::client::Connection;
+use super::client::{Connection, Stream};
 use super::eventually::{self, DEADLINE};
 use super::metrics::Metrics;
 use super::origin::Origin;
-use super::ports::free_port;
+use super::ports::Port;
 use super::response::Response;
 use super::tls::TlsClient;
 use std::io::{BufRead, BufReader, Read};
@@ -37,6 +37,8 @@ pub struct Gateway {
     environment: Vec<(String, String)>,
     port: u16,
     admin: u16,
+    /// Every port its configuration may name.
+    held: Arc<[Port; 4]>,
     stdout: Lines,
     stderr: Lines,
 }
@@ -76,37 +78,28 @@ impl Builder {
 
     /// Starts it and waits until it is ready.
     pub fn start(self) -> Gateway {
-        let mut builder = self;
-        for _ in 0..5 {
-            let mut gateway = builder.spawn();
-            match gateway.wait_ready() {
-                Ok(()) => return gateway,
-                Err(Some(COULD_NOT_START)) if gateway.log().contains("in use") => {
-                    builder = gateway.into_builder();
-                }
-                Err(code) => panic!("not ready; exit code {code:?}"),
-            }
+        let mut gateway = self.spawn();
+        if let Err(code) = gateway.wait_ready() {
+            panic!("not ready; exit code {code:?}");
         }
-        panic!("five starts found their ports taken");
+        gateway
     }
 
     /// Starts it without waiting.
     pub fn spawn(self) -> Gateway {
-        let (port, admin) = (free_port(), free_port());
+        let held = Arc::new([(); 4].map(|()| Port::free()));
+        let (port, admin) = (held[0].number(), held[3].number());
         let mut values = self.values;
-        for (name, port) in
-            [("{PORT}", port), ("{PORT2}", free_port()), ("{PORT3}", free_port()), ("{ADMIN}", admin)]
-        {
-            values.push((name.to_owned(), port.to_string()));
+        for (name, port) in ["{PORT}", "{PORT2}", "{PORT3}", "{ADMIN}"].iter().zip(&*held) {
+            values.push(((*name).to_owned(), port.to_string()));
         }
         values.push(("{DIR}".to_owned(), self.dir.path().display().to_string()));
-        values.push(("{TEMPLATE}".to_owned(), self.template.clone()));
         let file = self.dir.path().join("portcullis.yaml");
         std::fs::write(&file, fill(&self.template, &values)).expect("a configuration");
         let run_directory = ("RUNTIME_DIRECTORY".to_owned(), self.dir.path().display().to_string());
         let environment = [vec![run_directory], self.environment].concat();
         let (child, stdout, stderr) = launch(&file, &[], &environment);
-        Gateway { child, dir: self.dir, values, environment, port, admin, stdout, stderr }
+        Gateway { child, dir: self.dir, values, environment, port, admin, held, stdout, stderr }
     }
 }
 
@@ -135,7 +128,8 @@ impl Gateway {
         std::fs::write(&file, fill(template, &self.values)).expect("a configuration");
         let (child, stdout, stderr) = launch(&file, &["--upgrade"], &self.environment);
         let (values, environment) = (self.values.clone(), self.environment.clone());
-        Gateway { child, dir, values, environment, port: self.port, admin: self.admin, stdout, stderr }
+        let (port, admin, held) = (self.port, self.admin, Arc::clone(&self.held));
+        Gateway { child, dir, values, environment, port, admin, held, stdout, stderr }
     }
 
     /// Where it listens for traffic.
@@ -188,6 +182,13 @@ impl Gateway {
     pub fn wait_metric(&self, name: &str, labels: &[(&str, &str)], wanted: f64) {
         let reached = || self.metrics().sum(name, labels) >= wanted;
         eventually::until(&format!("{name}{labels:?} of {wanted}"), reached);
+    }
+
+    /// Waits until a sum of series is this: an answer may be there before it is counted.
+    pub fn wait_metric_is(&self, name: &str, labels: &[(&str, &str)], wanted: f64) {
+        let is = || self.metrics().sum(name, labels);
+        let reached = eventually::within(DEADLINE, || (is() == wanted).then_some(()));
+        assert!(reached.is_some(), "{name}{labels:?} is {}, not {wanted}", is());
     }
 
     /// The generation that serves.
@@ -343,23 +344,15 @@ impl Gateway {
                 self.stderr.wait_end();
                 return Some(Err(Some(exit_code(status))));
             }
+            // Nobody may listen yet, and it may leave at any moment.
             let stream = std::net::TcpStream::connect(self.admin_address()).ok()?;
-            drop(stream);
-            let mut connection = Connection::open(self.admin_address());
+            stream.set_read_timeout(Some(DEADLINE)).ok()?;
+            let mut connection = Connection::from(Stream::Plain(stream));
             let answer =
                 connection.try_request("GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             answer.is_ok_and(|answer| answer.status == 200).then_some(Ok(()))
         });
         outcome.unwrap_or(Err(None))
-    }
-
-    fn into_builder(mut self) -> Builder {
-        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("a folder"));
-        let mut values = std::mem::take(&mut self.values);
-        let own = values.iter().position(|(name, _)| name == "{PORT}").expect("a port");
-        let template = values.iter().find(|(name, _)| name == "{TEMPLATE}").expect("a template").1.clone();
-        values.truncate(own);
-        Builder { template, values, environment: std::mem::take(&mut self.environment), dir }
     }
 }
 
@@ -426,7 +419,7 @@ pub fn fill(template: &str, values: &[(String, String)]) -> String {
         }
     }
     text.push('\n');
-    for (name, value) in values.iter().filter(|(name, _)| name != "{TEMPLATE}") {
+    for (name, value) in values {
         text = text.replace(name, value);
     }
     text

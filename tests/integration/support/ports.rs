@@ -1,9 +1,10 @@
-//! Ports nobody else uses: outside the range the kernel hands out for outgoing connections, and
-//! never the same one twice in this process.
+//! Ports nobody else uses: outside the range the kernel hands out for outgoing connections, and held from
+//! the moment they are chosen until the test is over.
 
 use socket2::{Domain, Socket, Type};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,16 +14,47 @@ const COUNT: u32 = 22_000;
 /// Processes begin anywhere: with a rule in it, tests that run at once would meet.
 static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(RandomState::new().hash_one(0) as u32));
 
-/// A port that was free a moment ago, on IPv4 and IPv6.
-pub fn free_port() -> u16 {
-    for _ in 0..COUNT {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = (FIRST + offset % COUNT) as u16;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() && TcpListener::bind(("::1", port)).is_ok() {
-            return port;
+/// A port for a program that the test starts, on IPv4 and IPv6. While this lives no other test takes it, also
+/// while the program is not there: it is bound, by a socket that does not listen.
+///
+/// The kernel lets two sockets bind one port if both have SO_REUSEADDR and none of them listens yet. Servers set
+/// that; this one does once it has the port, and those that look for one do not.
+pub struct Port {
+    number: u16,
+    _socket: Socket,
+}
+
+impl Port {
+    /// One that is free.
+    pub fn free() -> Self {
+        for _ in 0..COUNT {
+            let offset = NEXT.fetch_add(1, Ordering::Relaxed);
+            if let Ok(port) = Port::hold((FIRST + offset % COUNT) as u16) {
+                return port;
+            }
         }
+        panic!("no free port between {FIRST} and {}", FIRST + COUNT);
     }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+
+    /// Fails when anybody has it.
+    fn hold(number: u16) -> io::Result<Self> {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, None)?;
+        socket.set_only_v6(false)?;
+        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, number)).into())?;
+        socket.set_reuse_address(true)?;
+        Ok(Port { number, _socket: socket })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.number.fmt(f)
+    }
 }
 
 /// A port nobody listens on while this lives: it is bound, so that nobody else can.
@@ -49,6 +81,17 @@ impl std::fmt::Display for ClosedPort {
 }
 
 #[test]
-fn two_ports_differ() {
-    assert_ne!(free_port(), free_port());
+fn a_port_is_for_a_server_and_for_nobody_who_looks_for_one() {
+    let port = Port::free();
+    let number = port.number();
+    assert!(Port::hold(number).is_err(), "taken twice");
+    let addresses = ["127.0.0.1", "0.0.0.0", "::1"].map(|ip| (ip.parse().expect("an address"), number));
+    for address in addresses.map(|(ip, port): (std::net::IpAddr, u16)| SocketAddr::from((ip, port))) {
+        assert!(std::net::TcpStream::connect(address).is_err(), "somebody listens");
+        // It sets SO_REUSEADDR, as servers do.
+        let server = std::net::TcpListener::bind(address).expect("a server");
+        assert!(Port::hold(number).is_err(), "taken while it is served");
+        drop(server);
+    }
+    assert!(Port::hold(number).is_err(), "taken after its server");
 }

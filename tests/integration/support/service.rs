@@ -3,7 +3,7 @@
 //! Answers `/healthz` with 200 while it is well, else 503; everything else with its name.
 
 use super::eventually;
-use super::ports::free_port;
+use super::ports::Port;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 /// The service. Its process ends when this is dropped.
 pub struct Service {
     name: String,
-    port: u16,
+    port: Port,
     folder: TempDir,
     child: Child,
 }
@@ -45,14 +45,14 @@ pub struct Service {
 impl Service {
     /// Starts one and waits until it can be connected to.
     pub fn start(name: &str) -> Service {
-        let (port, folder) = (free_port(), tempfile::tempdir().expect("a folder"));
-        let child = launch(port, &folder.path().join("sick"), name);
+        let (port, folder) = (Port::free(), tempfile::tempdir().expect("a folder"));
+        let child = launch(port.number(), &folder.path().join("sick"), name);
         Service { name: name.to_owned(), port, folder, child }
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port.number()).into()
     }
 
     /// Whether it says that it is well.
@@ -78,7 +78,7 @@ impl Service {
 
     /// Starts it again at its address, and waits until it can be connected to.
     pub fn restart(&mut self) {
-        self.child = launch(self.port, &self.folder.path().join("sick"), &self.name);
+        self.child = launch(self.port.number(), &self.folder.path().join("sick"), &self.name);
     }
 }
 
