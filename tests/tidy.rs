@@ -78,6 +78,7 @@ fn every_file_keeps_every_rule() {
             only_in(file, "serde_yaml::from", &["src/config/load.rs"])
         }),
         ("sleep in tests only in support/eventually.rs", no_sleep),
+        ("no test says how fast the machine is: eventually::DEADLINE is for what hangs", no_haste),
         ("no ignored tests", |file| only_in(file, "#[ignore", &[])),
     ];
     let files = sources();
@@ -257,10 +258,24 @@ fn only_in(file: &File, word: &str, places: &[&str]) -> Vec<String> {
 
 fn no_sleep(file: &File) -> Vec<String> {
     let place = "tests/integration/support/eventually.rs";
-    let tests =
-        if file.path.starts_with("tests/") { &file.blanked } else { &file.blanked[file.code.len()..] };
-    let sleeps = tests.contains("sleep(") && file.path != place && file.path != "tests/tidy.rs";
+    let sleeps = tests_of(file).contains("sleep(") && file.path != place && file.path != "tests/tidy.rs";
     if sleeps { vec!["it sleeps".to_owned()] } else { Vec::new() }
+}
+
+/// Upper bounds of a few seconds on what took time. A lower bound is fine, and so is a named one that tells a right
+/// span from a wrong one many times as long.
+fn no_haste(file: &File) -> Vec<String> {
+    let hasty = |line: &&str| {
+        let bound =
+            line.contains("assert") && line.contains("elapsed() <") && line.contains("Duration::from");
+        bound || line.contains("wait_exit(Duration::from")
+    };
+    tests_of(file).lines().filter(hasty).map(|line| line.trim().to_owned()).collect()
+}
+
+/// What of a file is only for tests, blanked.
+fn tests_of(file: &File) -> &str {
+    if file.path.starts_with("tests/") { &file.blanked } else { &file.blanked[file.code.len()..] }
 }
 
 fn sources() -> Vec<File> {
