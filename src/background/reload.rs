@@ -345,7 +345,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(Duration::from_secs(10), reloaded).await.expect("reloads");
+        timeout(Duration::from_secs(60), reloaded).await.expect("reloads");
         end.send(true).expect("runs");
         running.await.expect("no panic");
     }

@@ -1,8 +1,8 @@
 //! Port 7998: live, ready, and what operators may ask.
 
+use crate::support::eventually::{DEADLINE, until};
 use crate::support::response::Response;
 use crate::support::{Connection, Gateway, Origin};
-use std::time::Duration;
 
 const YAML: &str = "routes:\n  - { name: app, hosts: [app.test], path: /x, upstream: app }\n  \
                     - { name: own, respond: { body: hello } }\n\
@@ -73,13 +73,13 @@ fn a_page_of_a_browser_that_was_tricked_into_asking_learns_nothing() {
 #[test]
 fn draining_is_not_ready_but_live() {
     let mut gateway =
-        Gateway::start("routes: [{ respond: { body: hello } }]\nshutdown: { delay: 2s, drain: 5s }\n");
+        Gateway::start("routes: [{ respond: { body: hello } }]\nshutdown: { delay: 10s, drain: 5s }\n");
     gateway.term();
-    crate::support::eventually::until("not ready", || gateway.admin("/readyz").status == 503);
+    until("not ready", || gateway.admin("/readyz").status == 503);
     assert_eq!(gateway.admin("/livez").status, 200);
     assert_eq!(gateway.admin("/readyz").json()["ready"], false);
     assert_eq!(gateway.get("a", "/").text(), "hello", "the listeners stay for the delay");
-    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
 }
 
 #[test]

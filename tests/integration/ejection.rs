@@ -67,7 +67,7 @@ fn an_endpoint_that_keeps_answering_503_is_out_and_a_reload_does_not_bring_it_ba
 #[test]
 fn an_ejected_endpoint_comes_back_when_its_time_is_over() {
     let (a, (b, bad), c) = (Origin::fixed("a"), failing(), Origin::fixed("c"));
-    let yaml = upstream("ejection: { failures: 2, for: 1s }");
+    let yaml = upstream("ejection: { failures: 2, for: 5s }");
     let gateway = start(&yaml, [&a.address(), &b.address(), &c.address()]);
     ask(&gateway, 12);
     assert_eq!(b.requests().len(), 2);

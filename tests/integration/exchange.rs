@@ -3,7 +3,7 @@
 
 use crate::support::certificates::Authority;
 use crate::support::client::Connection;
-use crate::support::eventually::holds;
+use crate::support::eventually::{DEADLINE, holds};
 use crate::support::{Gate, Gateway, Origin, Reply};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,15 +34,13 @@ fn bare_origin(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr 
 #[test]
 fn an_upload_may_take_longer_than_any_timeout() {
     let origin = Origin::fixed("stored");
-    for timeouts in
-        ["response: 400ms, idle: 60s", "response: 60s, idle: 400ms", "response: 400ms, idle: 400ms"]
-    {
+    for timeouts in ["response: 2s, idle: 60s", "response: 60s, idle: 2s", "response: 2s, idle: 2s"] {
         let gateway = Gateway::with_origin(&with_timeouts(timeouts), &origin);
         let mut connection = gateway.connect();
         connection.send("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
         for _ in 0..9 {
             connection.send("x");
-            assert!(connection.is_quiet_for(Duration::from_millis(100)), "{timeouts}: answered early");
+            assert!(connection.is_quiet_for(Duration::from_millis(300)), "{timeouts}: answered early");
         }
         connection.send("x");
         let answer = connection.response();
@@ -90,11 +88,11 @@ fn a_client_that_pauses_does_not_make_the_upstream_late() {
     let body: &'static str = "x".repeat(20_000_000).leak();
     let origin = Origin::fixed(body);
     // Longer than a busy machine keeps the origin from its turn: it would be late indeed.
-    let gateway = Gateway::with_origin(&with_timeouts("response: 60s, idle: 2s"), &origin);
+    let gateway = Gateway::with_origin(&with_timeouts("response: 60s, idle: 4s"), &origin);
     let mut connection = gateway.connect();
     connection.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
     connection.wait_bytes(b"\r\n\r\n");
-    holds("the upstream connection", Duration::from_secs(5), || origin.closed() == 0);
+    holds("the upstream connection", Duration::from_secs(6), || origin.closed() == 0);
     assert_eq!(connection.response().body.len(), body.len());
 }
 
@@ -115,7 +113,7 @@ fn a_client_that_takes_no_answer_is_let_go() {
         let requests = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(1000);
         let start = Instant::now();
         while connection.try_send(&requests).is_ok() {}
-        assert!(start.elapsed() < Duration::from_secs(10), "{path}: after {:?}", start.elapsed());
+        assert!(start.elapsed() < DEADLINE, "{path}: it is the client that gives up");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Active checks: who gets requests when, across failures, reloads and deployments.
 
-use crate::support::eventually::{holds, until};
+use crate::support::eventually::{DEADLINE, holds, until};
 use crate::support::load::Load;
 use crate::support::service::Service;
 use crate::support::{Gate, Gateway, Origin, Reply};
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const CHECK: &str = "health_check: { path: /healthz, interval: 100ms, timeout: 100ms }";
+/// Often, and with the patience a busy machine needs: an endpoint that is well must not be taken for a sick one.
+const CHECK: &str = "health_check: { path: /healthz, interval: 500ms, timeout: 500ms }";
 
 /// An origin whose `/healthz` can be switched; everything else is answered with its name.
 struct Switched {
@@ -57,11 +58,15 @@ fn wait_up(gateway: &Gateway, endpoint: &str, wanted: bool) {
     until(&format!("{endpoint} to be {wanted}"), || up(gateway, "app", endpoint) == Some(wanted));
 }
 
-fn health(gateway: &Gateway, endpoint: &str) -> String {
+/// What the admin port says of an endpoint.
+fn shown(gateway: &Gateway, endpoint: &str) -> serde_json::Value {
     let answer = gateway.admin("/v1/upstreams").json();
     let endpoints = answer["upstreams"].as_array().unwrap().iter().flat_map(|u| u["endpoints"].as_array());
-    let found = endpoints.flatten().find(|found| found["address"] == endpoint).expect("the endpoint");
-    found["health"].as_str().expect("a health").to_owned()
+    endpoints.flatten().find(|found| found["address"] == endpoint).expect("the endpoint").clone()
+}
+
+fn health(gateway: &Gateway, endpoint: &str) -> String {
+    shown(gateway, endpoint)["health"].as_str().expect("a health").to_owned()
 }
 
 #[test]
@@ -84,10 +89,9 @@ fn an_endpoint_goes_and_comes_back_by_the_thresholds_and_no_request_fails() {
     assert!(tally.failures.is_empty(), "{:?}", tally.failures);
 
     let address = one.address();
-    let log = gateway.log();
-    let down = format!("upstream app: {address} is down, 3 checks failed: status 500");
-    assert_eq!(log.matches(&down).count(), 1, "{log}");
-    assert_eq!(log.matches(&format!("upstream app: {address} is up")).count(), 2, "{log}");
+    let logged = |text: &str| gateway.log().matches(&format!("upstream app: {address} {text}")).count();
+    until("both its returns in the log", || logged("is up") == 2);
+    assert_eq!(logged("is down, 3 checks failed: status 500"), 1, "{}", gateway.log());
     let metrics = gateway.metrics();
     let results = |result| {
         metrics.sum("portcullis_upstream_health_checks_total", &[("upstream", "app"), ("result", result)])
@@ -102,8 +106,8 @@ fn two_upstreams_at_one_address_have_a_health_each() {
         _ => Reply::ok("good"),
     });
     let yaml = "routes:\n  - { path: /one, upstream: one }\n  - { path: /two, upstream: two }\n\
-        upstreams:\n  one: { endpoints: [\"{ORIGIN}\"], health_check: { path: /good } }\n  \
-        two: { endpoints: [\"{ORIGIN}\"], health_check: { path: /bad }, panic_percent: 0 }\n";
+        upstreams:\n  one: { endpoints: [\"{ORIGIN}\"], health_check: { path: /good, timeout: 5s } }\n  \
+        two: { endpoints: [\"{ORIGIN}\"], health_check: { path: /bad, timeout: 5s }, panic_percent: 0 }\n";
     let gateway = Gateway::with_origin(yaml, &origin);
     assert_eq!(up(&gateway, "one", &origin.address()), Some(1.0));
     assert_eq!(up(&gateway, "two", &origin.address()), Some(0.0));
@@ -129,12 +133,12 @@ fn a_new_endpoint_gets_nothing_before_its_first_good_check() {
     until("requests at the new one", || gateway.get("a", "/").text() == "new");
     // A third one that is well is asked at once, and the reload is there before its first interval ends.
     let third = Switched::new("third", true);
-    let slow = CHECK.replace("interval: 100ms", "interval: 1h");
+    let slow = CHECK.replace("interval: 500ms", "interval: 1h");
     gateway.reload(&yaml(&[&third.address()], &slow));
     assert_eq!(gateway.get("a", "/").text(), "third");
     assert_eq!(up(&gateway, "app", &old.address()), None, "a removed endpoint has no series");
     let asked = old.origin.requests().len();
-    holds("silence at a removed endpoint", Duration::from_millis(500), || {
+    holds("silence at a removed endpoint", Duration::from_millis(1_500), || {
         old.origin.requests().len() <= asked + 1
     });
 }
@@ -147,10 +151,10 @@ fn a_reload_that_replaces_every_endpoint_fails_no_request() {
     for round in 1..=10 {
         gateway.reload(&yaml(&[&services[round % 2].address()], CHECK));
         let served = services[round % 2].served();
-        until("requests at the new one", || services[round % 2].served() > served + 5);
+        until("requests at the new one", || services[round % 2].served() > served + 10);
     }
     let tally = load.stop();
-    assert!(tally.failures.is_empty() && tally.good > 100, "{tally:?}");
+    assert!(tally.failures.is_empty(), "{tally:?}");
 }
 
 #[test]
@@ -190,17 +194,16 @@ fn checks_that_are_new_take_out_nobody_at_once_and_slow_ones_hold_up_no_request(
     });
     let gateway = Gateway::start(&yaml(&[&origin.address()], "keepalive: 8"));
     assert_eq!(health(&gateway, &origin.address()), "unchecked");
-    let slow = "panic_percent: 0, health_check: { path: /healthz, interval: 1s, timeout: 1s, unhealthy: 2 }";
+    let slow =
+        "panic_percent: 0, health_check: { path: /healthz, interval: 10s, timeout: 10s, unhealthy: 2 }";
     gateway.reload(&yaml(&[&origin.address()], slow));
     until("the first check", || origin.requests().iter().any(|request| request.target() == "/healthz"));
-    let begun = Instant::now();
+    // If they waited for a check, it would be down by checks long before the last of them.
     for _ in 0..50 {
         assert_eq!(gateway.get("a", "/").text(), "served");
     }
-    // Each would have waited for most of a second.
-    assert!(begun.elapsed() < Duration::from_secs(15), "requests waited for a check: {:?}", begun.elapsed());
     wait_up(&gateway, &origin.address(), false);
-    gateway.wait_log("is down, 2 checks failed: no answer within 1000 ms");
+    gateway.wait_log("is down, 2 checks failed: no answer within 10000 ms");
     assert_eq!(gateway.get("a", "/").status, 503);
     gate.open();
     wait_up(&gateway, &origin.address(), true);
@@ -213,7 +216,7 @@ fn a_paused_service_is_noticed_and_a_killed_one_too() {
     let gateway = Gateway::start(&yaml(&[&first, &second], CHECK));
     one.signal(libc::SIGSTOP);
     wait_up(&gateway, &first, false);
-    gateway.wait_log("no answer within 100 ms");
+    gateway.wait_log("no answer within 500 ms");
     for _ in 0..20 {
         assert_eq!(gateway.get("a", "/").text(), "other");
     }
@@ -230,23 +233,22 @@ fn a_rolling_deployment_under_load_fails_no_request() {
     let addresses: Vec<String> = services.iter().map(|service| service.address().to_string()).collect();
     let endpoints: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let gateway = Gateway::start(&yaml(&endpoints, CHECK));
-    // About 200 requests a second.
     let load = Load::start(gateway.address(), "/", 4, Duration::from_millis(18));
     for (service, address) in services.iter_mut().zip(&addresses) {
+        load.wait_more(30);
         // As a deployment does: it says that it leaves, is left alone, and goes.
         service.set_well(false);
         wait_up(&gateway, address, false);
-        until("nothing in flight", || {
-            gateway.metrics().sum("portcullis_http_requests_in_flight", &[]) == 0.0
-        });
+        until("nothing in flight on it", || shown(&gateway, address)["requests_in_flight"] == 0);
         service.kill();
+        load.wait_more(30);
         service.set_well(true);
         service.restart();
         wait_up(&gateway, address, true);
+        load.wait_more(30);
     }
     let tally = load.stop();
     assert!(tally.failures.is_empty(), "{} good, failed: {:?}", tally.good, tally.failures);
-    assert!(tally.good > 200, "there was hardly any load: {}", tally.good);
 }
 
 #[test]
@@ -271,16 +273,13 @@ fn an_upgrade_waits_for_the_first_checks_and_fails_no_request() {
     });
     gate.open();
     old.wait_log("serves as well");
+    load.wait_more(20);
     old.signal(libc::SIGQUIT);
-    assert_eq!(old.wait_exit(Duration::from_secs(10)), 0);
+    assert_eq!(old.wait_exit(DEADLINE), 0);
     new.wait_log("has handed over");
+    load.wait_more(20);
     let tally = load.stop();
-    assert!(
-        tally.failures.is_empty() && tally.good > 20,
-        "{} good, failed: {:?}",
-        tally.good,
-        tally.failures
-    );
+    assert!(tally.failures.is_empty(), "{} good, failed: {:?}", tally.good, tally.failures);
 }
 
 #[test]
@@ -295,11 +294,16 @@ fn a_start_waits_for_checks_but_not_for_ever_and_can_be_ended_meanwhile() {
     let ready = gateway.admin("/readyz");
     assert_eq!((ready.status, ready.json()["state"].as_str()), (503, Some("starting")));
     gateway.term();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(4)), 0, "a start can be ended");
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
+    assert!(
+        !gateway.log().contains("not all is known yet"),
+        "a start can be ended before: {}",
+        gateway.log()
+    );
     let begun = Instant::now();
     let gateway = Gateway::start(&patient);
     assert!(begun.elapsed() >= Duration::from_secs(5), "{:?}", begun.elapsed());
-    assert!(gateway.log().contains("not all is known yet of app"), "{}", gateway.log());
+    gateway.wait_log("not all is known yet of app");
     assert_eq!(gateway.get("a", "/own").text(), "own");
     assert_eq!(gateway.get("a", "/").status, 503);
     assert_eq!(health(&gateway, &origin.address()), "pending");

@@ -1,6 +1,6 @@
 //! What a hostile client tries with its head, and with the time it takes.
 
-use crate::support::eventually::until;
+use crate::support::eventually::{DEADLINE, until};
 use crate::support::{Gate, Gateway, Origin, Reply};
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ fn a_dripped_body_does_not_hold_a_connection_that_was_answered() {
         assert_eq!(connection.response().status, 404);
         let start = Instant::now();
         while connection.try_send("x").is_ok() && connection.is_quiet_for(Duration::from_millis(100)) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{length}: still listening");
+            assert!(start.elapsed() < DEADLINE, "{length}: still listening");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Limits: what a client may send, and how long it may take.
 
 use crate::support::certificates::Authority;
+use crate::support::eventually::DEADLINE;
 use crate::support::http2::Http2;
 use crate::support::{Gateway, Origin, Reply};
 use std::time::{Duration, Instant};
@@ -80,13 +81,10 @@ fn a_slow_header_is_cut_at_a_total_deadline() {
     connection.send("GET / HTTP/1.1\r\nHost: a\r\n");
     let start = Instant::now();
     // One byte at a time, each well within any timeout between two reads.
-    while connection.is_quiet_for(Duration::from_millis(40)) && start.elapsed() < Duration::from_secs(8) {
-        if connection.try_send("x").is_err() {
-            break;
-        }
+    while connection.is_quiet_for(Duration::from_millis(40)) && connection.try_send("x").is_ok() {
+        assert!(start.elapsed() < DEADLINE, "a byte now and then keeps it open");
     }
     let answer = String::from_utf8_lossy(&connection.rest()).into_owned();
-    assert!(start.elapsed() < Duration::from_secs(5), "cut after {:?}", start.elapsed());
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer:?}");
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 1.0);
 }
@@ -110,7 +108,7 @@ fn a_head_that_pauses_longer_than_the_idle_timeout_is_told_so() {
 /// Nothing of the head can be read from a part of a record, and it is begun all the same.
 #[test]
 fn a_head_in_a_tls_record_that_comes_byte_by_byte_is_cut_at_the_same_deadline() {
-    let gateway = with_limits("{ header_timeout: 1s, idle_timeout: 60s }");
+    let gateway = with_limits("{ header_timeout: 2s, idle_timeout: 60s }");
     for requests_before in [0, 1] {
         let mut connection = gateway.connect_tls("app.test");
         for _ in 0..requests_before {
@@ -118,15 +116,14 @@ fn a_head_in_a_tls_record_that_comes_byte_by_byte_is_cut_at_the_same_deadline() 
         }
         let start = Instant::now();
         let mut record = b"\x17\x03\x03\x40\x00".iter().chain(std::iter::repeat(&b'x'));
-        while connection.is_quiet_for(Duration::from_millis(40)) && start.elapsed() < Duration::from_secs(15)
-        {
+        while connection.is_quiet_for(Duration::from_millis(40)) {
+            assert!(start.elapsed() < DEADLINE, "a byte now and then keeps it open");
             let byte = record.next().expect("no end");
             if connection.send_beneath_tls(&[*byte]).is_err() {
                 break;
             }
         }
         assert_eq!(connection.response().status, 408, "after {requests_before}");
-        assert!(start.elapsed() < Duration::from_secs(10), "cut after {:?}", start.elapsed());
     }
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "header_timeout")], 2.0);
 }
@@ -141,12 +138,12 @@ fn a_slow_tls_handshake_is_cut_too() {
 
 #[test]
 fn an_idle_connection_is_closed() {
-    let gateway = with_limits("{ idle_timeout: 300ms }");
+    let gateway = with_limits("{ idle_timeout: 2s }");
     let mut connection = gateway.connect();
-    connection.get("a", "/", "");
     let start = Instant::now();
+    connection.get("a", "/", "");
     assert!(connection.rest().is_empty(), "closed without a word");
-    assert!(start.elapsed() >= Duration::from_millis(200), "not at once");
+    assert!(start.elapsed() >= Duration::from_secs(2), "not at once");
     let mut fresh = gateway.connect();
     assert!(fresh.rest().is_empty(), "a connection that never asks is closed as well");
 }

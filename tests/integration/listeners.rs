@@ -1,5 +1,6 @@
 //! Listeners: addresses, what a port speaks, ALPN, a bind that fails.
 
+use crate::support::eventually::DEADLINE;
 use crate::support::gateway::COULD_NOT_START;
 use crate::support::tls::{TlsClient, TlsOptions};
 use crate::support::{Connection, Gateway};
@@ -138,7 +139,7 @@ fn a_taken_port_ends_the_start_with_a_sentence() {
     let taken = holder.local_addr().unwrap();
     for yaml in ["listeners: [{ address: \"{TAKEN}\" }]", "admin: { address: \"{TAKEN}\" }"] {
         let mut gateway = Gateway::builder(&format!("{ROUTES}{yaml}")).set("TAKEN", taken).spawn();
-        assert_eq!(gateway.wait_exit(Duration::from_secs(10)), COULD_NOT_START, "{yaml}");
+        assert_eq!(gateway.wait_exit(DEADLINE), COULD_NOT_START, "{yaml}");
         assert!(gateway.log().contains(&taken.to_string()), "{yaml}: {}", gateway.log());
     }
 }
@@ -148,6 +149,6 @@ fn two_gateways_cannot_share_a_port() {
     let first = Gateway::start(ROUTES);
     let yaml = format!("{ROUTES}listeners: [{{ address: \"{{TAKEN}}\" }}]");
     let mut second = Gateway::builder(&yaml).set("TAKEN", first.address()).spawn();
-    assert_eq!(second.wait_exit(Duration::from_secs(10)), COULD_NOT_START);
+    assert_eq!(second.wait_exit(DEADLINE), COULD_NOT_START);
     assert_eq!(first.get("app.test", "/").text(), "hello");
 }

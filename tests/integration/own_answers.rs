@@ -85,7 +85,7 @@ fn a_client_that_takes_no_answers_is_cut_by_the_write_timeout() {
         }
         let record = gateway.wait_record(|record| record["rejection"].is_string());
         assert_eq!(record["rejection"], "write_timeout", "{record}");
-        assert!(begun.elapsed() >= Duration::from_millis(900), "cut after {:?}", begun.elapsed());
-        gateway.wait_metric("portcullis_http_requests_in_flight", &[], 0.0);
+        assert!(begun.elapsed() >= Duration::from_secs(1), "cut after {:?}", begun.elapsed());
+        gateway.wait_metric_is("portcullis_http_requests_in_flight", &[], 0.0);
     }
 }

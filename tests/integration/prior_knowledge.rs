@@ -5,7 +5,7 @@ use crate::support::{Connection, Gateway, Origin};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-const YAML: &str = "limits: { header_timeout: 500ms }\nroutes: [{ upstream: [\"{ORIGIN}\"] }]\nlisteners:\n  \
+const YAML: &str = "limits: { header_timeout: 3s }\nroutes: [{ upstream: [\"{ORIGIN}\"] }]\nlisteners:\n  \
     - { address: \"127.0.0.1:{PORT}\" }\n  - { address: \"127.0.0.1:{PORT2}\", tls: off }\n  \
     - { address: \"127.0.0.1:{PORT3}\", tls: off, http2: false }\n";
 

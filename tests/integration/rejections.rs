@@ -105,7 +105,7 @@ fn upstream_failures_are_told_apart() {
         _ => Reply::ok("late").after(&held),
     });
     let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
-                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
+                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 2s } }\n";
     let closed = ClosedPort::new();
     let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", &closed).start();
     let mut reasons = Vec::new();
@@ -132,10 +132,10 @@ fn an_upstream_that_takes_no_connection_is_504_with_a_reason_of_its_own() {
     full.listen(0).unwrap();
     let address = full.local_addr().unwrap().as_socket().unwrap();
     let mut waiting = Vec::new();
-    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
         waiting.push(stream);
     }
-    let yaml = "routes: [{ upstream: [\"{FULL}\"], timeouts: { connect: 300ms } }]\n";
+    let yaml = "routes: [{ upstream: [\"{FULL}\"], timeouts: { connect: 1s } }]\n";
     let gateway = Gateway::builder(yaml).set("FULL", address).start();
     assert_eq!(gateway.get("a", "/").status, 504);
     assert_eq!(reason(&gateway, 504), "upstream_connect_timeout");
@@ -154,7 +154,7 @@ fn an_upstream_failure_does_not_cost_the_client_its_connection() {
         _ => Reply::ok("fine"),
     });
     let yaml = "routes:\n  - { path: /refused, upstream: [\"127.0.0.1:{CLOSED}\"] }\n  \
-                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 300ms } }\n";
+                - { upstream: [\"{ORIGIN}\"], timeouts: { response: 2s } }\n";
     let closed = ClosedPort::new();
     let gateway = Gateway::builder(yaml).origin(&origin).set("CLOSED", &closed).start();
     let mut connections = [gateway.connect(), gateway.connect_tls("a")];

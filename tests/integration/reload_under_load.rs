@@ -1,7 +1,7 @@
 //! Reloads under load: no request fails, no connection closes, nothing leaks.
 
 use crate::support::certificates::Authority;
-use crate::support::eventually::{until, within};
+use crate::support::eventually::{DEADLINE, until, within};
 use crate::support::http2::Http2;
 use crate::support::websocket::Socket;
 use crate::support::{Connection, Gateway, Origin, Reply};
@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 const YAML: &str = "routes:\n  - { name: chat, path: /chat, upstream: [\"{ORIGIN}\"] }\n  \
                     - { name: app, path: /app, upstream: app }\n  - { name: own, respond: { body: own } }\n\
@@ -63,18 +62,18 @@ fn nothing_was_lost(
     gateway: &Gateway,
     before: (u64, usize),
 ) {
+    until("some load", || load.done.load(Ordering::Relaxed) > 200);
     load.stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.join().expect("a client saw no failure");
     }
 
     assert_eq!(socket.echo("still here"), "still here");
-    assert!(load.done.load(Ordering::Relaxed) > 200, "there was hardly any load");
     let failures = gateway.metrics().get("portcullis_config_reloads_total", &[("result", "failure")]);
     assert_eq!(failures.unwrap_or(0.0), 0.0);
     let (rss, fds) = before;
     until("descriptors to be as before", || gateway.open_fds() <= fds + 4);
-    let settled = within(Duration::from_secs(10), || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
+    let settled = within(DEADLINE, || (gateway.rss_kib() <= rss + 16 * 1024).then_some(()));
     assert!(settled.is_some(), "{rss} KiB became {} KiB", gateway.rss_kib());
 }
 

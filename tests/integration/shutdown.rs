@@ -8,17 +8,18 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const HELLO: &str = "routes: [{ respond: { body: hello } }]\n";
+const HELLO: &str = "routes: [{ respond: { body: hello } }]\nshutdown: { drain: 2m }\n";
+
+/// What a busy machine may take to leave; a gateway that waited for nothing would take all of `shutdown.drain`.
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_idle_gateway_leaves_at_once() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let mut gateway = Gateway::start(HELLO);
         gateway.get("a", "/");
-        let start = Instant::now();
         gateway.signal(signal);
-        assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
-        assert!(start.elapsed() < Duration::from_secs(3), "left after {:?}", start.elapsed());
+        assert_eq!(gateway.wait_exit(SOON), 0);
     }
 }
 
@@ -30,7 +31,7 @@ fn connections_without_a_request_do_not_hold_it_up() {
     let mut fresh = gateway.connect();
     gateway.wait_metric("portcullis_connections_open", &[], 2.0);
     gateway.term();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(5)), 0);
+    assert_eq!(gateway.wait_exit(SOON), 0);
     assert!(kept.rest().is_empty() && fresh.rest().is_empty());
 }
 
@@ -43,7 +44,7 @@ fn an_idle_http2_connection_is_said_goodbye_to() {
     client.get("https://app.test/");
     gateway.term();
     client.wait_closed();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(5)), 0);
+    assert_eq!(gateway.wait_exit(SOON), 0);
 }
 
 #[test]
@@ -51,7 +52,8 @@ fn a_running_request_is_finished_and_then_it_leaves_quickly() {
     let gate = Gate::closed();
     let held = Arc::clone(&gate);
     let origin = Origin::script(move |_| Reply::ok("late").after(&held));
-    let mut gateway = Gateway::with_origin("routes: [{ upstream: [\"{ORIGIN}\"] }]\n", &origin);
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"] }]\nshutdown: { drain: 2m }\n";
+    let mut gateway = Gateway::with_origin(yaml, &origin);
     let mut connection = gateway.connect();
     connection.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
     origin.wait_requests(1);
@@ -62,9 +64,7 @@ fn a_running_request_is_finished_and_then_it_leaves_quickly() {
     gate.open();
     let response = connection.response();
     assert_eq!((response.text(), response.header("connection")), ("late", Some("close")));
-    let start = Instant::now();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
-    assert!(start.elapsed() < Duration::from_secs(3), "left {:?} after the last request", start.elapsed());
+    assert_eq!(gateway.wait_exit(SOON), 0);
     assert_eq!(gateway.wait_record_of("/held")["status"], 200);
 }
 
@@ -78,9 +78,8 @@ fn what_does_not_finish_is_cut_at_the_limit() {
     origin.wait_requests(1);
     let start = Instant::now();
     gateway.term();
-    gateway.wait_exit(Duration::from_secs(10));
-    assert!(start.elapsed() >= Duration::from_millis(900), "left after {:?}", start.elapsed());
-    assert!(start.elapsed() < Duration::from_secs(5), "left after {:?}", start.elapsed());
+    gateway.wait_exit(SOON);
+    assert!(start.elapsed() >= Duration::from_secs(1), "left after {:?}", start.elapsed());
 }
 
 #[test]
@@ -93,8 +92,8 @@ fn an_open_websocket_is_given_the_drain_time_only() {
     let start = Instant::now();
     gateway.term();
     // It does not read, so it does not hear that the gateway leaves.
-    gateway.wait_exit(Duration::from_secs(10));
-    assert!(start.elapsed() >= Duration::from_millis(900), "left after {:?}", start.elapsed());
+    gateway.wait_exit(SOON);
+    assert!(start.elapsed() >= Duration::from_secs(1), "left after {:?}", start.elapsed());
     assert_eq!(gateway.wait_record_of("/")["status"], 101);
 }
 
@@ -102,7 +101,8 @@ fn an_open_websocket_is_given_the_drain_time_only() {
 fn websockets_are_told_that_the_gateway_leaves() {
     let origin = Origin::script(|_| Reply::WebSocketEcho);
     let builder = Gateway::builder(
-        "routes: [{ upstream: [\"{ORIGIN}\"] }]\ncertificates: [{ cert: app.pem, key: app.key }]\n",
+        "routes: [{ upstream: [\"{ORIGIN}\"] }]\ncertificates: [{ cert: app.pem, key: app.key }]\n\
+         shutdown: { drain: 2m }\n",
     );
     Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
     let mut gateway = builder.origin(&origin).start();
@@ -113,11 +113,9 @@ fn websockets_are_told_that_the_gateway_leaves() {
     for socket in &mut sockets {
         assert_eq!(socket.echo(&"x".repeat(100_000)), "x".repeat(100_000));
     }
-    let start = Instant::now();
     gateway.term();
     for socket in &mut sockets {
         assert_eq!(socket.wait_close_code(), Some(1001));
     }
-    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
-    assert!(start.elapsed() < Duration::from_secs(5), "left after {:?}", start.elapsed());
+    assert_eq!(gateway.wait_exit(SOON), 0);
 }

@@ -26,7 +26,7 @@ fn drip(slow: &mut [(Connection, &str)]) {
 
 #[test]
 fn a_thousand_slow_clients_do_not_stop_the_others_and_are_cut() {
-    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 10s }}"));
+    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 20s }}"));
     let mut slow: Vec<(Connection, &str)> = (0..1000)
         .map(|n| {
             let (start, drip) = SLOW[n % SLOW.len()];
@@ -58,17 +58,15 @@ fn a_thousand_slow_clients_do_not_stop_the_others_and_are_cut() {
         drip(&mut slow);
         open_connections(&gateway) == 0.0
     });
-    let metrics = gateway.metrics();
-    let late_heads = metrics.sum("portcullis_rejections_total", &[("reason", "header_timeout")]);
+    gateway.wait_metric_is("portcullis_rejections_total", &[("reason", "header_timeout")], 750.0);
     let handshakes = [("listener", "edge"), ("reason", "handshake_timeout")];
-    let late_handshakes = metrics.sum("portcullis_connections_refused_total", &handshakes);
-    assert_eq!((late_heads, late_handshakes), (750.0, 250.0));
+    gateway.wait_metric_is("portcullis_connections_refused_total", &handshakes, 250.0);
     assert_eq!(gateway.get("a", "/").text(), "hello");
 }
 
 #[test]
 fn silent_and_one_byte_clients_cost_a_descriptor_until_their_deadline() {
-    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 8s, idle_timeout: 9s }}"));
+    let gateway = Gateway::start(&format!("{HELLO}limits: {{ header_timeout: 15s, idle_timeout: 16s }}"));
     gateway.get("a", "/");
     eventually::until("a quiet gateway", || open_connections(&gateway) == 0.0);
     let before = gateway.open_fds();
@@ -87,11 +85,10 @@ fn silent_and_one_byte_clients_cost_a_descriptor_until_their_deadline() {
     for client in &mut clients {
         client.rest();
     }
-    let refused =
-        |reason: &str| gateway.metrics().sum("portcullis_connections_refused_total", &[("reason", reason)]);
     eventually::until("all to be gone", || open_connections(&gateway) == 0.0);
-    assert_eq!((refused("silent"), refused("handshake_timeout")), (100.0, 100.0));
-    let late = gateway.metrics().sum("portcullis_rejections_total", &[("reason", "header_timeout")]);
-    assert_eq!(late, 100.0);
-    assert!(gateway.open_fds() <= before + 10);
+    for reason in ["silent", "handshake_timeout"] {
+        gateway.wait_metric_is("portcullis_connections_refused_total", &[("reason", reason)], 100.0);
+    }
+    gateway.wait_metric_is("portcullis_rejections_total", &[("reason", "header_timeout")], 100.0);
+    eventually::until("descriptors to be as before", || gateway.open_fds() <= before + 10);
 }

@@ -1,8 +1,8 @@
 //! What the service manager is told (sd_notify), and the form of the process's own log.
 
 use crate::support::Gateway;
+use crate::support::eventually::DEADLINE;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 const HELLO: &str = "routes: [{ respond: { body: hello } }]\n";
 
@@ -16,7 +16,7 @@ impl Manager {
     fn new() -> Manager {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
         Manager { folder, socket }
     }
 
@@ -48,7 +48,7 @@ fn the_service_manager_hears_ready_reloading_and_stopping() {
     manager.wait("READY=1");
     gateway.term();
     manager.wait("STOPPING=1");
-    assert_eq!(gateway.wait_exit(Duration::from_secs(10)), 0);
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_service_manager_follows_an_upgrade_and_sees_nobody_stop() {
     manager.wait(&format!("MAINPID={}", new.pid()));
     old.wait_log("serves as well");
     old.signal(libc::SIGQUIT);
-    assert_eq!(old.wait_exit(Duration::from_secs(10)), 0);
+    assert_eq!(old.wait_exit(DEADLINE), 0);
     manager.socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 4096];
     while let Ok(count) = manager.socket.recv(&mut buffer) {

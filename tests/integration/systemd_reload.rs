@@ -1,15 +1,13 @@
 //! `deploy/systemd/portcullis-reload`: HUP, or an upgrade when the program on disk is another one.
 
 use crate::support::Gateway;
-use crate::support::eventually::{eventually, within};
+use crate::support::eventually::{DEADLINE, eventually, within};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-const SOON: Duration = Duration::from_secs(20);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_portcullis");
 
 fn body(text: &str) -> String {
@@ -73,7 +71,7 @@ impl Manager {
 }
 
 fn exit_code(child: &mut Child) -> Option<i32> {
-    within(SOON, || child.try_wait().unwrap()).expect("an end of the script").code()
+    within(DEADLINE, || child.try_wait().unwrap()).expect("an end of the script").code()
 }
 
 #[test]
@@ -96,7 +94,7 @@ fn another_program_takes_over() {
     let mut script = manager.reload(&old, &program);
     let new = manager.new_main(old.pid());
     assert_eq!(exit_code(&mut script), Some(0));
-    assert_eq!(old.wait_exit(SOON), 0);
+    assert_eq!(old.wait_exit(DEADLINE), 0);
     assert_eq!(old.get("a", "/").text(), "after");
     // SAFETY: a plain system call; the process is the one the script has started for this test.
     assert_eq!(unsafe { libc::kill(new, libc::SIGTERM) }, 0);

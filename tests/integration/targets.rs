@@ -199,13 +199,13 @@ fn another_endpoint_is_tried_when_one_refuses() {
 #[test]
 fn a_slow_upload_is_not_cut_while_it_moves() {
     let origin = Origin::script(|request| Reply::ok(&request.body.len().to_string()));
-    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"], timeouts: { response: 1s, idle: 10s } }]";
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"], timeouts: { response: 2s, idle: 1m } }]";
     let gateway = Gateway::with_origin(yaml, &origin);
     let mut connection = gateway.connect();
     connection.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 25\r\n\r\n");
     for _ in 0..5 {
         connection.send("piece");
-        holds("the upstream connection", Duration::from_millis(400), || origin.closed() == 0);
+        holds("the upstream connection", Duration::from_millis(600), || origin.closed() == 0);
     }
     assert_eq!(connection.response().text(), "25", "longer than `response` in all");
 }

@@ -7,23 +7,24 @@ use crate::support::service::Service;
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 4;
-/// How long a request may wait for its answer.
-const RESPONSE: Duration = Duration::from_secs(2);
-const INTERVAL: Duration = Duration::from_millis(100);
-/// Three checks that fail, each after its timeout.
-const NOTICED: Duration = Duration::from_millis(3 * 100 + 100);
-/// A machine that runs much else at once is late itself.
-const SLACK: Duration = Duration::from_secs(3);
+/// How long a request may wait for its answer; services that are well answer sooner on any machine.
+const RESPONSE: Duration = Duration::from_secs(5);
+/// How often a service is checked, and how long it has to answer.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Three checks that fail, each after its time.
+const NOTICED: Duration = Duration::from_millis(3 * 500 + 500);
+/// A machine that runs much else at once is late itself, and by far not as late as who waits for ever.
+const SLACK: Duration = Duration::from_secs(20);
 
 fn yaml(retry: &str) -> String {
     format!(
         "workers: 2\naccess_log: {{ output: off }}\n\
-         routes: [{{ upstream: app, timeouts: {{ connect: 500ms, response: {}ms }} }}]\n\
+         routes: [{{ upstream: app, timeouts: {{ connect: 5s, response: {}ms }} }}]\n\
          upstreams:\n  app:\n    endpoints: [\"{{A}}\", \"{{B}}\", \"{{C}}\"]\n    \
          retry: {{ on: {retry}, budget_percent: 100 }}\n    \
-         health_check: {{ path: /healthz, interval: {}ms, timeout: 100ms, unhealthy: 3, healthy: 1 }}\n",
+         health_check: {{ path: /healthz, interval: {interval}ms, timeout: {interval}ms, unhealthy: 3, healthy: 1 }}\n",
         RESPONSE.as_millis(),
-        INTERVAL.as_millis()
+        interval = INTERVAL.as_millis()
     )
 }
 

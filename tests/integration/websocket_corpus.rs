@@ -9,11 +9,8 @@ mod ends;
 use self::cases::Case;
 use self::ends::{Client, Tunnel};
 use crate::support::Gateway;
-use std::time::Instant;
 
 const ROUTES: &str = "routes: [{ name: chat, upstream: [\"{ORIGIN}\"] }]\naccess_log: { output: off }\n";
-/// Slower than this, a case hangs.
-const PATIENCE_SECONDS: u64 = 20;
 
 /// Pieces that a case of so many bytes is sent in.
 fn pieces(length: usize) -> &'static [usize] {
@@ -33,14 +30,12 @@ fn passes_unchanged(group: u8, at_least: usize) {
     for (number, case) in cases.iter().enumerate() {
         for piece in pieces(case.up().len()) {
             for address in [tunnel.address(), gateway.address()] {
-                let start = Instant::now();
                 let mut client = Client::open(address, number, *piece);
                 client.send(case.up(), *piece);
                 let seen = client.read_to_end();
                 let what = format!("{} in pieces of {piece} at {address}", case.name);
                 assert_eq!(tunnel.fault(), None, "{what}");
                 assert!(seen == case.down(), "{what}: {} of {} bytes", seen.len(), case.down().len());
-                assert!(start.elapsed().as_secs() < PATIENCE_SECONDS, "{what} took {:?}", start.elapsed());
             }
         }
     }

@@ -1,25 +1,18 @@
 //! Every case of `tests/fixtures/wire`, in one piece and byte by byte, through gateways that each take many
 //! of them: what the client gets, what the origin sees, and that nothing of one case is left for the next.
 
-use crate::support::eventually::within;
+use crate::support::eventually::{DEADLINE, within};
 use crate::support::wire::{self, Case};
 use crate::support::{Connection, Gateway, Origin, Received, Reply};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 const YAML: &str = "workers: 1\n\
-    limits: { header_timeout: 3s, body_idle_timeout: 3s, idle_timeout: 60s, body: 1KiB }\n\
+    limits: { header_timeout: 5s, body_idle_timeout: 5s, idle_timeout: 60s, body: 1KiB }\n\
     routes:\n  - { name: own, hosts: [app.test], path: /own, respond: { body: own } }\n  \
     - { name: closed, hosts: [app.test], path: /admin, access: { deny: [0.0.0.0/0] }, upstream: [\"{ORIGIN}\"] }\n  \
     - { name: app, hosts: [app.test, \"[::1]\", b.test], upstream: [\"{ORIGIN}\"] }\n";
-
-/// How long an answer or an end may take; the gateway's own deadlines are shorter.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a record may take to come out.
-const RECORD: Duration = Duration::from_secs(5);
 
 /// Set by the gateway on every request that goes upstream, as [`heads`] checks.
 const FORWARDING: [&str; 5] =
@@ -129,7 +122,6 @@ fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Resul
     let seen = origin.requests().len();
     let recorded = gateway.access_records().len();
     let mut connection = gateway.connect();
-    connection.set_read_timeout(PATIENCE);
     if bytewise {
         // The gateway may have answered and closed before the last byte.
         let _ = case.bytes.iter().try_for_each(|byte| connection.try_send([*byte]));
@@ -157,7 +149,7 @@ fn run(case: &Case, bytewise: bool, gateway: &Gateway, origin: &Origin) -> Resul
         };
         let has = || gateway.access_records()[recorded..].iter().any(wanted);
         let none = || format!("no record with {reason} {:?}", case.detail);
-        return within(RECORD, || has().then_some(())).ok_or_else(none);
+        return within(DEADLINE, || has().then_some(())).ok_or_else(none);
     }
     Ok(())
 }
@@ -184,7 +176,7 @@ fn answers(case: &Case, connection: &mut Connection) -> Result<(), String> {
     match connection.try_rest() {
         Ok(rest) if rest.is_empty() => Ok(()),
         Ok(rest) => Err(format!("more than was expected: {:?}", String::from_utf8_lossy(&rest))),
-        Err(error) => Err(format!("still open after {PATIENCE:?}: {error}")),
+        Err(error) => Err(format!("still open after {DEADLINE:?}: {error}")),
     }
 }
 

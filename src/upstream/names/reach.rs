@@ -94,9 +94,15 @@ mod tests {
         silent.bind(&address.into()).unwrap();
         silent.listen(0).unwrap();
         let _full = std::net::TcpStream::connect(address).unwrap();
-        let begun = Instant::now();
-        assert_eq!(counts(&both(port).await), (1, 0));
-        let took = begun.elapsed();
-        assert!(took >= HEAD_START && took < PATIENCE, "{took:?}");
+        // A busy machine may be late itself, but not each time.
+        for _ in 0..20 {
+            let begun = Instant::now();
+            assert_eq!(counts(&both(port).await), (1, 0));
+            assert!(begun.elapsed() >= HEAD_START, "{:?}", begun.elapsed());
+            if begun.elapsed() < PATIENCE {
+                return;
+            }
+        }
+        panic!("never sooner than {PATIENCE:?}");
     }
 }

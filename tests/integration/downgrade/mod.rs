@@ -9,19 +9,16 @@ mod fields;
 mod framing;
 mod targets;
 
-use crate::support::eventually::within;
+use crate::support::eventually::{DEADLINE, within};
 use crate::support::frames::{END_STREAM, Frames, frame, headers, kind, timed_out};
 use crate::support::wire::left_behind;
 use crate::support::{Gateway, Origin, Received};
-use std::time::Duration;
 
 const YAML: &str = "workers: 1\n\
-    limits: { header_timeout: 3s, body_idle_timeout: 3s, body: 1KiB, headers: 4KiB, header_count: 50 }\n\
+    limits: { header_timeout: 5s, body_idle_timeout: 5s, body: 1KiB, headers: 4KiB, header_count: 50 }\n\
     routes:\n  - { name: own, hosts: [app.test], path: /own, respond: { body: own } }\n  \
     - { name: closed, hosts: [app.test], path: /admin, access: { deny: [0.0.0.0/0] }, upstream: [\"{ORIGIN}\"] }\n  \
     - { name: app, hosts: [app.test, \"[::1]\", b.test], upstream: [\"{ORIGIN}\"] }\n";
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Set by the gateway on every request that goes upstream.
 const FORWARDING: [&str; 5] =
@@ -92,13 +89,12 @@ fn every_case_ends_as_it_must() {
 fn run(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
     let (seen, recorded) = (origin.requests().len(), gateway.access_records().len());
     let mut client = Frames::open(gateway.address());
-    client.set_read_timeout(PATIENCE);
     let _ = client.try_send((case.frames)());
     let outcome = outcome(&mut client);
     if matches!(case.must, Must::PassLate(..)) {
         // The error may overtake the request on its way, which must not be taken for the next case's.
         let settled = || origin.requests().len() > seen || gateway.access_records().len() > recorded;
-        within(PATIENCE, || settled().then_some(())).ok_or("neither a request nor a record")?;
+        within(DEADLINE, || settled().then_some(())).ok_or("neither a request nor a record")?;
     }
     drop(client);
     let requests = &left_behind(gateway, origin, seen)?;
@@ -127,7 +123,7 @@ fn run(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
     }
     let Some(reason) = reason else { return Ok(()) };
     let has = || gateway.access_records()[recorded..].iter().any(|record| record["rejection"] == *reason);
-    within(PATIENCE, || has().then_some(())).ok_or_else(|| format!("no record with {reason}"))
+    within(DEADLINE, || has().then_some(())).ok_or_else(|| format!("no record with {reason}"))
 }
 
 /// What the client gets.

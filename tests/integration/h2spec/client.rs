@@ -3,10 +3,6 @@
 use super::Outcome;
 use crate::support::frames::{self, ACK, END_STREAM, Frame, Frames, frame, kind};
 use std::net::SocketAddr;
-use std::time::Duration;
-
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Error codes (RFC 9113 section 7).
 pub mod code {
@@ -39,7 +35,6 @@ impl Client {
     }
 
     fn new(mut frames: Frames, shaken: bool) -> Self {
-        frames.set_read_timeout(PATIENCE);
         let mut settings = Vec::new();
         if shaken {
             frames.begin();

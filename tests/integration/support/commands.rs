@@ -22,7 +22,7 @@ pub fn run(program: &str, arguments: &[&str], input: &[u8]) -> Output {
 
 /// Runs curl silently with a time limit; gives its standard output. Panics when it fails.
 pub fn curl(arguments: &[&str]) -> String {
-    let output = run("curl", &[&["-sS", "--max-time", "20", "--noproxy", "*"], arguments].concat(), b"");
+    let output = run("curl", &[&["-sS", "--max-time", "60", "--noproxy", "*"], arguments].concat(), b"");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "curl {arguments:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -1,7 +1,10 @@
 //! Steady load: clients that send one request after the other, in step, and remember what failed.
 
 use super::client::Connection;
+use super::eventually;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,6 +13,7 @@ use std::time::Duration;
 pub struct Load {
     stop: Vec<Sender<()>>,
     clients: Vec<JoinHandle<Tally>>,
+    answered: Arc<AtomicUsize>,
 }
 
 /// What became of the requests.
@@ -24,16 +28,24 @@ pub struct Tally {
 }
 
 impl Load {
-    /// `clients` connections to `address` that each ask for `path`, wait for the answer, and pause.
+    /// `clients` connections to `address` that each ask for `path`, wait for the answer, and pause. How many
+    /// requests that are in a time is the machine's affair: see [`Load::wait_more`].
     pub fn start(address: SocketAddr, path: &str, clients: usize, pause: Duration) -> Load {
-        let (mut stop, mut running) = (Vec::new(), Vec::new());
+        let (mut stop, mut running, answered) = (Vec::new(), Vec::new(), Arc::new(AtomicUsize::new(0)));
         for _ in 0..clients {
             let (sender, stopped) = channel();
-            let path = path.to_owned();
+            let (path, answered) = (path.to_owned(), Arc::clone(&answered));
             stop.push(sender);
-            running.push(std::thread::spawn(move || client(address, &path, &stopped, pause)));
+            running.push(std::thread::spawn(move || client(address, &path, &stopped, pause, &answered)));
         }
-        Load { stop, clients: running }
+        Load { stop, clients: running, answered }
+    }
+
+    /// Waits until so many more requests were answered, however fast the machine is.
+    pub fn wait_more(&self, requests: usize) {
+        let answered = || self.answered.load(Ordering::Relaxed);
+        let wanted = answered() + requests;
+        eventually::until("more requests", || answered() >= wanted);
     }
 
     /// Ends it; gives what became of all requests.
@@ -50,7 +62,13 @@ impl Load {
     }
 }
 
-fn client(address: SocketAddr, path: &str, stopped: &Receiver<()>, pause: Duration) -> Tally {
+fn client(
+    address: SocketAddr,
+    path: &str,
+    stopped: &Receiver<()>,
+    pause: Duration,
+    answered: &AtomicUsize,
+) -> Tally {
     let mut tally = Tally::default();
     let mut connection = Connection::open(address);
     let request = format!("GET {path} HTTP/1.1\r\nHost: app.test\r\n\r\n");
@@ -59,6 +77,7 @@ fn client(address: SocketAddr, path: &str, stopped: &Receiver<()>, pause: Durati
         match connection.try_request(&request) {
             Ok(answer) if answer.status == 200 => {
                 tally.good += 1;
+                answered.fetch_add(1, Ordering::Relaxed);
                 if answer.header("connection").is_some_and(|value| value == "close") {
                     connection = Connection::open(address);
                 }

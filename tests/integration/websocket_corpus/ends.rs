@@ -2,11 +2,11 @@
 
 use super::cases::Case;
 use crate::support::client::tcp;
+use crate::support::eventually::DEADLINE;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 /// Extensions the client offers.
@@ -15,7 +15,6 @@ pub const OFFER: &str = "permessage-deflate; client_max_window_bits, x-unknown";
 pub const AGREED: &str = "permessage-deflate; server_no_context_takeover";
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client that has shaken hands.
 pub struct Client {
@@ -41,7 +40,6 @@ impl Client {
     pub fn open(address: SocketAddr, number: usize, piece: usize) -> Self {
         let mut stream = tcp(address);
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = format!(
             "GET /{number}/{piece} HTTP/1.1\r\nHost: app.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\nSec-WebSocket-Protocol: chat, superchat\r\n\
@@ -126,7 +124,7 @@ impl Tunnel {
 
 fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(DEADLINE))?;
     let head = read_head(&mut stream)?;
     let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
     shared.heads.lock().unwrap().push(head);
