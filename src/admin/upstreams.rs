@@ -125,7 +125,7 @@ fn set_mode(
         let problem = missing(format!("`{name}` has no endpoint `{address}`"));
         return Err(problem.hint("GET /v1/upstreams lists their addresses"));
     };
-    if endpoint.state.set_mode(mode) != mode {
+    if pool.set_mode(endpoint, mode) != mode {
         log::info!("upstream {name}: {address} is {} by the admin API", word_of_mode(mode));
     }
     Ok(Json(EndpointView::from(&**endpoint)))

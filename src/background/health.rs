@@ -7,7 +7,7 @@
 use crate::telemetry::metrics::UpstreamMetrics;
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::health::verdict::Tally;
-use crate::upstream::health::{Failure, HealthCheck};
+use crate::upstream::health::{Failure, FailureKind, HealthCheck};
 use crate::upstream::pool::Pool;
 use crate::upstream::state::Health;
 use log::{info, warn};
@@ -128,6 +128,7 @@ impl Watch {
         self.metrics
             .health_check(result.as_ref().map_or_else(|failure| failure.kind.as_str(), |()| "success"));
         let state = &self.endpoint.state;
+        state.set_reachable(!matches!(result, Err(failure) if failure.kind == FailureKind::Connect));
         let (healthy, unhealthy) = (self.check.healthy, self.check.unhealthy);
         let Some(verdict) = tally.count(state.health(), result.is_ok(), healthy, unhealthy) else { return };
         let before = state.set_health(verdict);

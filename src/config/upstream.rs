@@ -133,8 +133,9 @@ impl Default for EjectionConfig {
     }
 }
 
+/// Of ten or fewer, never as long as one is available.
 fn panic_percent() -> u8 {
-    50
+    10
 }
 
 fn keepalive() -> u32 {

@@ -7,8 +7,10 @@
 //!
 //! Who may be chosen: the primaries that are available; when there is none, the backups that are. When
 //! fewer primaries than the panic threshold are available and no backup is, all of them, good or bad: too
-//! few would only be the next to fail, and so many that are out point at whoever says so. Drained endpoints,
-//! and those whose first check has not ended, never.
+//! few would only be the next to fail, and so many that are out point at whoever says so. But not those
+//! that checks could not even connect to, which is no opinion, unless nobody is available. Drained
+//! endpoints, and those whose first check has not ended, never. Another try for a request goes to one that
+//! is available as long as there is one.
 
 use super::endpoint::Endpoint;
 use super::moment::Moment;
@@ -57,6 +59,7 @@ pub enum Serving {
 }
 
 /// How many endpoints of a tier can be used, and how many are well.
+#[derive(Clone, Copy)]
 struct Count {
     usable: u64,
     available: u64,
@@ -161,12 +164,14 @@ impl Members {
             }
             _ => Serving::Nobody,
         };
+        let nobody = primaries.available + backups.available == 0;
+        let in_panic = |endpoint: &Endpoint| usable(endpoint) && (nobody || endpoint.state.reachable());
         let mut until = back;
         for tier in [&self.primaries, &self.backups].into_iter().flatten() {
             let over = match serving {
                 // Where all serve, nobody can be spared for a slow start.
-                Serving::Panic => tier.settle(now, false, usable),
-                _ => tier.settle(now, true, well),
+                Serving::Panic => tier.settle(now, false, in_panic, well),
+                _ => tier.settle(now, true, well, well),
             };
             until = until.min(over);
         }

@@ -189,13 +189,16 @@ fn backups_serve_when_no_primary_is_available_and_as_a_last_try() {
 #[test]
 fn below_the_panic_threshold_all_serve_but_those_that_never_may() {
     use Health::{Down, Pending, Up};
-    let room = Room::new(&[1; 5], |_| {});
+    let room = Room::new(&[1; 5], |config| config.panic_percent = 50);
     room.health(&[Up, Up, Down, Down]);
     assert_eq!(room.chosen(), [0, 1, 4]);
     room.health(&[Up, Down, Down, Down]);
     assert_eq!((room.chosen(), room.members.serving()), (vec![0, 1, 2, 3, 4], Serving::Panic));
+    room.endpoints[1].state.set_reachable(false);
+    room.endpoints[4].state.set_reachable(false);
+    assert_eq!(room.chosen(), [0, 2, 3, 4], "that nothing listens there is no opinion");
     room.health(&[Pending, Down, Down, Down, Down]);
-    assert_eq!(room.chosen(), [1, 2, 3, 4]);
+    assert_eq!(room.chosen(), [1, 2, 3, 4], "none is better than another");
     room.endpoints[1].state.set_mode(Mode::Drained);
     assert_eq!(room.chosen(), [2, 3, 4]);
     for endpoint in &room.endpoints {
@@ -207,6 +210,38 @@ fn below_the_panic_threshold_all_serve_but_those_that_never_may() {
     assert_eq!(never.chosen(), [2]);
     never.health(&[Down, Down, Down]);
     assert_eq!((never.chosen(), never.members.has(&[])), (vec![], false));
+}
+
+#[test]
+fn in_panic_what_is_tried_again_goes_to_those_that_are_well() {
+    for balance in policies() {
+        let room = Room::new(&[1; 5], |config| {
+            config.panic_percent = 50;
+            config.balance = balance.clone();
+        });
+        room.health(&[Health::Up, Health::Up, Health::Down, Health::Down, Health::Down]);
+        let again = |tried: &[usize]| {
+            let tried: Vec<_> = tried.iter().map(|member| Arc::clone(&room.endpoints[*member])).collect();
+            room.members.pick(Wish::default(), &tried).map(|endpoint| room.index(endpoint))
+        };
+        assert!((0..100).all(|_| again(&[2]).is_some_and(|member| member < 2)));
+        assert!((0..100).all(|_| again(&[2, 0]) == Some(1)));
+        assert!((0..100).all(|_| again(&[2, 0, 1]).is_some_and(|member| member > 2)), "the last resort");
+        assert_eq!(again(&[0, 1, 2, 3, 4]), None);
+    }
+}
+
+#[test]
+fn by_default_a_small_upstream_uses_the_one_that_is_left() {
+    for count in 2..=10 {
+        let room = Room::new(&vec![1; count], |_| {});
+        let mut states = vec![Health::Down; count];
+        states[0] = Health::Up;
+        room.health(&states);
+        assert_eq!((room.chosen(), room.members.serving()), (vec![0], Serving::Primaries));
+        room.health(&[Health::Down]);
+        assert_eq!(room.chosen().len(), count, "with none, every one is worth a try");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::config::{EndpointConfig, Problems, Source, UpstreamConfig};
 use crate::telemetry::metrics::UpstreamMetrics;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One upstream.
 pub struct Pool {
@@ -33,6 +34,8 @@ pub struct Pool {
     members: ArcSwap<Members>,
     /// One for all pools that follow each other under this name.
     states: Arc<EndpointStates>,
+    /// Whether its endpoints are those it has served with: what names bring from then on is new.
+    begun: AtomicBool,
     metrics: Arc<UpstreamMetrics>,
 }
 
@@ -90,6 +93,7 @@ impl Pool {
             sticky,
             names,
             states,
+            begun: AtomicBool::new(previous.is_some()),
             metrics: Arc::clone(metrics),
         };
         pool.set_endpoints(&endpoints, since);
@@ -131,20 +135,38 @@ impl Pool {
         &self.names
     }
 
-    /// Takes in what its names stand for now.
+    /// Takes in what its names stand for now. Until each has been looked up once nobody is a newcomer: names
+    /// take their time where addresses are there at once.
     pub fn take_names(&self) {
         if self.names.is_empty() {
+            // Addresses that are not here were taken out of the file.
+            let members = self.members.load();
+            let is_here = |label: &str| members.endpoints().iter().any(|endpoint| &*endpoint.label == label);
+            self.states.forget_drained(is_here);
             return;
         }
+        let all_asked = self.names.iter().all(|name| name.facts().asked);
+        let begun = self.begun.fetch_or(all_asked, Ordering::Relaxed);
         let endpoints = names::endpoints(&self.config.endpoints, &self.names);
         let is_as_it_was = {
             let members = self.members.load();
             let now = members.endpoints().iter().map(|it| (&it.address, it.weight, it.backup));
             now.eq(endpoints.iter().map(|it| (&it.address, it.weight, it.backup)))
         };
-        if !is_as_it_was {
-            self.replace(&endpoints);
+        if is_as_it_was {
+            return;
         }
+        if begun {
+            self.replace(&endpoints);
+        } else {
+            self.set_endpoints(&endpoints, Moment::ZERO);
+        }
+    }
+
+    /// Sets what the operator says of one of its endpoints, for as long as the upstream may have it. Gives
+    /// back what was said before.
+    pub fn set_mode(&self, endpoint: &Endpoint, mode: Mode) -> Mode {
+        self.states.set_mode(&endpoint.label, &endpoint.state, mode)
     }
 
     /// Makes these its endpoints from now on; those it has already keep their states. Requests that have
@@ -313,7 +335,7 @@ mod tests {
         let room = Room::new();
         let first = room.compile(&config(&[1, 1]), None).unwrap();
         let kept = first.endpoints().remove(0);
-        kept.state.set_mode(Mode::Drained);
+        first.set_mode(&kept, Mode::Drained);
         let second = room.compile(&config(&[5, 1, 1]), Some(&first)).unwrap();
         let endpoints = second.endpoints();
         assert!(endpoints[0].is(&kept) && endpoints[0].weight == 5);

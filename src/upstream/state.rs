@@ -11,7 +11,7 @@ use super::latency::Latency;
 use super::moment::Moment;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// What active checks say.
@@ -73,6 +73,8 @@ pub struct EndpointState {
     pub kept_alive: KeptAlive,
     in_flight: AtomicU32,
     health: AtomicU8,
+    /// Checks cannot even connect to it.
+    unreachable: AtomicBool,
     mode: AtomicU8,
     ejected_until: AtomicU64,
     up_since: AtomicU64,
@@ -87,6 +89,7 @@ impl EndpointState {
             kept_alive: KeptAlive::default(),
             in_flight: AtomicU32::new(0),
             health: AtomicU8::new(health as u8),
+            unreachable: AtomicBool::new(false),
             mode: AtomicU8::new(Mode::Enabled as u8),
             ejected_until: AtomicU64::new(0),
             up_since: AtomicU64::new(up_since.0),
@@ -116,12 +119,30 @@ impl EndpointState {
     /// Sets what active checks say. Gives back what they said before.
     pub fn set_health(&self, health: Health) -> Health {
         let before = self.health();
-        if matches!(before, Health::Pending | Health::Down) && health == Health::Up {
+        // What is there from the start only waits for its first check.
+        let is_back = match before {
+            Health::Down => true,
+            Health::Pending => self.up_since() > Moment::ZERO,
+            Health::Unchecked | Health::Up => false,
+        };
+        if is_back && health == Health::Up {
             self.came_up(Moment::now());
         }
         self.health.store(health as u8, Ordering::Relaxed);
         self.changes.add();
         before
+    }
+
+    /// Whether there is a point in trying it though its checks are bad: they could at least connect.
+    pub fn reachable(&self) -> bool {
+        self.health() != Health::Down || !self.unreachable.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the last check could connect.
+    pub fn set_reachable(&self, reachable: bool) {
+        if self.unreachable.swap(!reachable, Ordering::Relaxed) == reachable {
+            self.changes.add();
+        }
     }
 
     /// What the operator said last.
@@ -132,8 +153,8 @@ impl EndpointState {
         }
     }
 
-    /// Sets what the operator says. Gives back what was said before.
-    pub fn set_mode(&self, mode: Mode) -> Mode {
+    /// Sets what the operator says. Gives back what was said before. [`EndpointStates::set_mode`] remembers it.
+    pub(super) fn set_mode(&self, mode: Mode) -> Mode {
         let before = self.mode();
         if before == Mode::Drained && mode == Mode::Enabled {
             self.came_up(Moment::now());
@@ -206,6 +227,8 @@ impl Drop for InFlight {
 #[derive(Debug, Default)]
 pub struct EndpointStates {
     by_label: Mutex<HashMap<Arc<str>, Weak<EndpointState>>>,
+    /// Those that are drained are held: their addresses may leave what a name stands for, and come back.
+    drained: Mutex<HashMap<Arc<str>, Arc<EndpointState>>>,
     changes: Arc<Changes>,
     in_flight: AtomicU32,
     /// Held while an endpoint is taken out, so that no two together are one too many.
@@ -233,6 +256,21 @@ impl EndpointStates {
             self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         }
         Some(Slot(Arc::clone(self)))
+    }
+
+    /// Sets what the operator says of the endpoint with this label. Gives back what was said before.
+    pub fn set_mode(&self, label: &Arc<str>, state: &Arc<EndpointState>, mode: Mode) -> Mode {
+        let mut drained = self.drained.lock();
+        match mode {
+            Mode::Drained => drop(drained.insert(Arc::clone(label), Arc::clone(state))),
+            Mode::Enabled => drop(drained.remove(label)),
+        }
+        state.set_mode(mode)
+    }
+
+    /// Forgets that endpoints are drained, but for those whose label is `kept`.
+    pub fn forget_drained(&self, kept: impl Fn(&str) -> bool) {
+        self.drained.lock().retain(|label, _| kept(label));
     }
 
     /// Requests the upstream is working on.
@@ -297,6 +335,9 @@ mod tests {
         assert_eq!(state.up_since(), Moment::ZERO);
         state.set_health(Health::Up);
         assert_eq!(state.up_since(), Moment::ZERO, "it was not out");
+        state.set_health(Health::Pending);
+        state.set_health(Health::Up);
+        assert_eq!(state.up_since(), Moment::ZERO, "it was there from the start, and only not asked yet");
         state.set_health(Health::Down);
         state.set_health(Health::Up);
         let came_up = state.up_since();
@@ -336,8 +377,22 @@ mod tests {
         let first = states.of(&one, Health::Unchecked, Moment::ZERO);
         assert!(Arc::ptr_eq(&first, &states.of(&one, Health::Unchecked, Moment::now())));
         assert!(!Arc::ptr_eq(&first, &states.of(&other, Health::Unchecked, Moment::ZERO)));
-        first.set_mode(Mode::Drained);
         drop(first);
-        assert_eq!(states.of(&one, Health::Unchecked, Moment::ZERO).mode(), Mode::Enabled);
+        assert!(states.of(&one, Health::Unchecked, Moment::now()).up_since() > Moment::ZERO, "another one");
+    }
+
+    #[test]
+    fn that_it_is_drained_is_remembered_until_it_is_enabled_or_taken_out() {
+        let states = EndpointStates::default();
+        let label: Arc<str> = "127.0.0.1:9000".into();
+        let of = || states.of(&label, Health::Unchecked, Moment::ZERO);
+        assert_eq!(states.set_mode(&label, &of(), Mode::Drained), Mode::Enabled);
+        assert_eq!(of().mode(), Mode::Drained);
+        states.forget_drained(|kept| kept == &*label);
+        assert_eq!(states.set_mode(&label, &of(), Mode::Enabled), Mode::Drained);
+        assert_eq!(of().mode(), Mode::Enabled);
+        states.set_mode(&label, &of(), Mode::Drained);
+        states.forget_drained(|_| false);
+        assert_eq!(of().mode(), Mode::Enabled);
     }
 }

@@ -27,6 +27,8 @@ pub struct Tier {
     endpoints: Box<[Arc<Endpoint>]>,
     /// A bit per endpoint: it may be chosen.
     eligible: Box<[AtomicU64]>,
+    /// A bit per endpoint: it may be chosen, and nothing speaks against it.
+    well: Box<[AtomicU64]>,
     /// A bit per endpoint: it has started lately.
     starting: Box<[AtomicU64]>,
     slow_start: Duration,
@@ -76,6 +78,7 @@ impl Tier {
         let bits = || (0..endpoints.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Some(Tier {
             eligible: bits(),
+            well: bits(),
             starting: bits(),
             slow_start,
             policy,
@@ -89,15 +92,23 @@ impl Tier {
         &self.endpoints
     }
 
-    /// Settles who may be chosen: those that are `fit`; `slowly` = at first less, after they have started.
-    /// Gives the moment at which somebody's start is over.
-    pub fn settle(&self, now: Moment, slowly: bool, fit: impl Fn(&Endpoint) -> bool) -> Moment {
+    /// Settles who may be chosen: those that are `fit`, and of them those that are `well` when a request is
+    /// tried again; `slowly` = at first less, after they have started. Gives the moment at which somebody's
+    /// start is over.
+    pub fn settle(
+        &self,
+        now: Moment,
+        slowly: bool,
+        fit: impl Fn(&Endpoint) -> bool,
+        well: impl Fn(&Endpoint) -> bool,
+    ) -> Moment {
         let mut over = Moment::NEVER;
-        let words = self.eligible.iter().zip(&self.starting).zip(self.endpoints.chunks(64));
-        for ((eligible, starting), endpoints) in words {
-            let (mut fit_bits, mut start_bits) = (0, 0);
+        let words = self.eligible.iter().zip(&self.well).zip(&self.starting).zip(self.endpoints.chunks(64));
+        for (((eligible, sound), starting), endpoints) in words {
+            let (mut fit_bits, mut well_bits, mut start_bits) = (0, 0, 0);
             for (bit, endpoint) in endpoints.iter().enumerate() {
                 fit_bits |= u64::from(fit(endpoint)) << bit;
+                well_bits |= u64::from(fit(endpoint) && well(endpoint)) << bit;
                 let since = endpoint.state.up_since();
                 let until = since.plus(self.slow_start);
                 if slowly && !self.slow_start.is_zero() && since > Moment::ZERO && now < until {
@@ -106,6 +117,7 @@ impl Tier {
                 }
             }
             eligible.store(fit_bits, Ordering::Relaxed);
+            sound.store(well_bits, Ordering::Relaxed);
             starting.store(start_bits, Ordering::Relaxed);
         }
         over
@@ -113,13 +125,24 @@ impl Tier {
 
     /// Whether an endpoint may be chosen that is not in `avoid`.
     pub fn has(&self, avoid: &[Arc<Endpoint>]) -> bool {
-        (0..self.endpoints.len()).any(|member| self.allows(member, avoid))
+        (0..self.endpoints.len()).any(|member| self.allows(&self.eligible, member, avoid))
     }
 
     /// The endpoint for a request; `None` when every one that may be chosen is in `avoid`.
     pub fn pick(&self, wish: Wish, avoid: &[Arc<Endpoint>]) -> Option<&Arc<Endpoint>> {
-        let free = |member: usize| self.allows(member, avoid) && self.takes_its_turn(member);
-        let any = |member: usize| self.allows(member, avoid);
+        // A request that was tried in vain already is not risked again.
+        let safe = if avoid.is_empty() { None } else { self.pick_among(&self.well, wish, avoid) };
+        safe.or_else(|| self.pick_among(&self.eligible, wish, avoid))
+    }
+
+    fn pick_among(
+        &self,
+        allowed: &[AtomicU64],
+        wish: Wish,
+        avoid: &[Arc<Endpoint>],
+    ) -> Option<&Arc<Endpoint>> {
+        let free = |member: usize| self.allows(allowed, member, avoid) && self.takes_its_turn(member);
+        let any = |member: usize| self.allows(allowed, member, avoid);
         if let Some(member) = wish.token.and_then(|token| self.tied(token)).filter(|member| any(*member)) {
             return self.endpoints.get(member);
         }
@@ -142,13 +165,8 @@ impl Tier {
         self.ties.get(found).map(|(_, member)| *member as usize)
     }
 
-    /// Whether this endpoint, one of this tier's, may be chosen.
-    pub fn is_eligible(&self, member: usize) -> bool {
-        bit(&self.eligible, member)
-    }
-
-    fn allows(&self, member: usize, avoid: &[Arc<Endpoint>]) -> bool {
-        self.is_eligible(member)
+    fn allows(&self, allowed: &[AtomicU64], member: usize, avoid: &[Arc<Endpoint>]) -> bool {
+        bit(allowed, member)
             && (avoid.is_empty()
                 || self.endpoints.get(member).is_some_and(|endpoint| !avoid.iter().any(|it| it.is(endpoint))))
     }

@@ -106,14 +106,14 @@ fn never_more_than_the_share_allowed_is_out() {
 #[test]
 fn when_too_many_are_out_all_are_used() {
     let (a, (b, _), (c, _)) = (Origin::fixed("a"), failing(), failing());
-    let yaml = upstream("ejection: { failures: 2, for: 1h, max_percent: 100 }");
+    let yaml = upstream("panic_percent: 50, ejection: { failures: 2, for: 1h, max_percent: 100 }");
     let gateway = start(&yaml, [&a.address(), &b.address(), &c.address()]);
     ask(&gateway, 90);
     assert_eq!(gateway.metrics().sum("portcullis_upstream_ejections_total", &[]), 2.0);
     assert_eq!(gateway.metrics().sum("portcullis_upstream_panicking", &[("upstream", "app")]), 1.0);
     assert_eq!(gateway.admin("/v1/upstreams").json()["upstreams"][0]["serving"], "panic");
     assert!(b.requests().len() > 20 && c.requests().len() > 20);
-    gateway.reload(&yaml.replace("ejection", "panic_percent: 0, ejection"));
+    gateway.reload(&yaml.replace("panic_percent: 50, ", ""));
     let before = a.requests().len();
     ask(&gateway, 30);
     assert_eq!(a.requests().len(), before + 30, "without panic, the one that is well serves alone");

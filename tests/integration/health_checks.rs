@@ -2,6 +2,7 @@
 
 use crate::support::eventually::{DEADLINE, holds, until};
 use crate::support::load::Load;
+use crate::support::ports::ClosedPort;
 use crate::support::service::Service;
 use crate::support::{Gate, Gateway, Origin, Reply};
 use std::sync::Arc;
@@ -309,4 +310,23 @@ fn a_start_waits_for_checks_but_not_for_ever_and_can_be_ended_meanwhile() {
     assert_eq!(health(&gateway, &origin.address()), "pending");
     gate.open();
     until("an answer", || gateway.get("a", "/").status == 200);
+}
+
+#[test]
+fn a_small_upstream_loses_nothing_to_endpoints_that_checks_know_to_be_bad() {
+    let (well, sick) = (Switched::new("well", true), Switched::new("sick", false));
+    let closed = ClosedPort::new();
+    let gone = format!("127.0.0.1:{closed}");
+    let gateway = Gateway::start(&yaml(&[&well.address(), &sick.address(), &gone], CHECK));
+    assert_eq!(health(&gateway, &gone), "down");
+    for _ in 0..100 {
+        assert_eq!(gateway.get("a", "/").text(), "well");
+    }
+    assert_eq!(gateway.admin("/v1/upstreams").json()["upstreams"][0]["serving"], "primaries");
+    // Above the threshold all are used, but nobody is sent where nothing listens.
+    let panics = format!("{CHECK}, panic_percent: 100");
+    gateway.reload(&yaml(&[&well.address(), &sick.address(), &gone], &panics));
+    (0..100).for_each(|_| assert_eq!(gateway.get("a", "/").status, 200));
+    assert!(sick.served() > 20, "panic");
+    assert_eq!(gateway.metrics().sum("portcullis_upstream_retries_total", &[]), 0.0);
 }

@@ -1,9 +1,9 @@
 //! Endpoints by name: resolved while running, changed under load, and never forgotten because of trouble.
 
-use crate::support::Gateway;
 use crate::support::dns::{Dnsmasq, ScriptedDns};
 use crate::support::eventually::{holds, until};
 use crate::support::load::Load;
+use crate::support::{Connection, Gateway};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -377,4 +377,65 @@ fn a_second_server_is_asked_when_the_first_is_silent() {
     let gateway = start(&both, dns.address(), &site);
     assert_eq!(gateway.get("a", "/").text(), "127.0.0.1");
     assert!(!silent.queries().is_empty());
+}
+
+fn modes(gateway: &Gateway) -> Vec<String> {
+    let answer = gateway.admin("/v1/upstreams").json();
+    let endpoints = answer["upstreams"][0]["endpoints"].as_array().unwrap().clone();
+    let mode = |it: &serde_json::Value| it["mode"].as_str().unwrap().to_owned();
+    endpoints.iter().map(mode).collect()
+}
+
+#[test]
+fn a_drained_address_that_comes_back_is_still_drained() {
+    let site = Site::at(&["127.0.0.1", "127.0.0.2"]);
+    let both = "127.0.0.1 app.test\n127.0.0.2 app.test\n";
+    let dns = Dnsmasq::start(both, 0);
+    let gateway = start(&yaml(""), dns.address(), &site);
+    let path = format!("/v1/upstreams/app/endpoints/127.0.0.2:{}/", site.port);
+    let post = |what: &str| {
+        let request = format!("POST {path}{what} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(Connection::open(gateway.admin_address()).request(&request).status, 200);
+    };
+    post("drain");
+    assert_eq!(modes(&gateway), ["enabled", "drained"]);
+    dns.set("127.0.0.1 app.test\n");
+    until("the address to be gone", || modes(&gateway) == ["enabled"]);
+    gateway.reload(&yaml(", balance: random"));
+    dns.set(both);
+    until("the address to be back", || addresses(&gateway).len() == 2);
+    assert_eq!(modes(&gateway), ["enabled", "drained"]);
+    let before = site.served("127.0.0.2");
+    (0..50).for_each(|_| assert_eq!(gateway.get("a", "/").text(), "127.0.0.1"));
+    assert_eq!(site.served("127.0.0.2"), before);
+    post("enable");
+    until("requests at it again", || gateway.get("a", "/").text() == "127.0.0.2");
+}
+
+#[test]
+fn at_the_start_of_the_process_nobody_starts_slowly_and_newcomers_do() {
+    let site = Site::at(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
+    for check in ["", ", health_check: { path: /healthz, interval: 1h }"] {
+        let dns = Dnsmasq::start("127.0.0.2 app.test\n", 0);
+        let yaml =
+            yaml(&format!(", slow_start: 1h{check}")).replace("[\"app", "[\"127.0.0.1:{SITE}\", \"app");
+        let gateway = start(&yaml, dns.address(), &site);
+        let served = |count: usize| {
+            let before = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|address| site.served(address));
+            let mut connection = gateway.connect();
+            (0..count).for_each(|_| assert_eq!(connection.get("a", "/", "").status, 200));
+            let after = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|address| site.served(address));
+            [after[0] - before[0], after[1] - before[1], after[2] - before[2]]
+        };
+        assert_eq!(served(100), [50, 50, 0], "the name takes its time, and is no newcomer");
+        dns.set("127.0.0.2 app.test\n127.0.0.3 app.test\n");
+        until("the newcomer", || addresses(&gateway).len() == 3);
+        if !check.is_empty() {
+            let newcomer = format!("127.0.0.3:{}", site.port);
+            gateway.wait_metric("portcullis_upstream_endpoint_up", &[("endpoint", &newcomer)], 1.0);
+        }
+        let [fixed, known, new] = served(400);
+        // A tenth of its quarter, by draws.
+        assert!(new < 40 && known > 60 && fixed > 150, "{fixed}, {known}, {new}");
+    }
 }
