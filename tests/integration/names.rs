@@ -415,7 +415,7 @@ fn a_drained_address_that_comes_back_is_still_drained() {
 #[test]
 fn at_the_start_of_the_process_nobody_starts_slowly_and_newcomers_do() {
     let site = Site::at(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
-    for check in ["", ", health_check: { path: /healthz, interval: 1h }"] {
+    for check in ["", ", health_check: { path: /healthz, interval: 1h, timeout: 1m }"] {
         let dns = Dnsmasq::start("127.0.0.2 app.test\n", 0);
         let yaml =
             yaml(&format!(", slow_start: 1h{check}")).replace("[\"app", "[\"127.0.0.1:{SITE}\", \"app");
