@@ -18,6 +18,8 @@ use tokio::time::sleep;
 
 /// Most lookups under way at a time.
 const MAX_AT_ONCE: usize = 64;
+/// Longest first pause after a lookup that failed.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after lookups that failed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -109,21 +111,20 @@ impl Drop for Running {
 
 impl Watch {
     async fn run(self) {
-        let shortest = self.resolver.config().min_ttl.0;
-        let mut pause = shortest;
+        // How long answers are used at least says nothing of how long one is waited for.
+        let first = self.resolver.config().min_ttl.0.min(FIRST_PAUSE);
+        let mut pause = first;
         loop {
             let before = self.name.facts();
-            match self.look_up().await {
-                Some(ttl) => {
-                    pause = shortest;
-                    self.tell(&before);
-                    sleep(ttl).await;
-                }
-                None => {
-                    self.tell(&before);
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE).max(shortest);
-                }
+            let ttl = self.look_up().await;
+            self.tell(&before);
+            // A family that could not be asked for is trouble too.
+            if self.name.facts().trouble.is_none() {
+                pause = first;
+                sleep(ttl.unwrap_or(first)).await;
+            } else {
+                sleep(ttl.map_or(pause, |ttl| ttl.min(pause))).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }

@@ -439,3 +439,23 @@ fn at_the_start_of_the_process_nobody_starts_slowly_and_newcomers_do() {
         assert!(new < 40 && known > 60 && fixed > 150, "{fixed}, {known}, {new}");
     }
 }
+
+#[test]
+fn a_long_min_ttl_does_not_stretch_the_wait_after_trouble() {
+    const SERVFAIL: u8 = 2;
+    let site = Site::at(&["127.0.0.1"]);
+    let questions = AtomicU8::new(0);
+    // Of the first questions, both families are told of trouble; later IPv6 alone, and then neither.
+    let dns = ScriptedDns::start(move |query, _| {
+        let asked = questions.fetch_add(1, Ordering::SeqCst);
+        let code = if asked < 8 || (asked < 16 && query.kind == 28) { SERVFAIL } else { 0 };
+        let addresses: &[Ipv4Addr] = if query.kind == 1 && code == 0 { &[Ipv4Addr::LOCALHOST] } else { &[] };
+        vec![query.reply(code, addresses, 1)]
+    });
+    let yaml = yaml("").replace("min_ttl: 100ms", "min_ttl: 1h, max_ttl: 1h");
+    let gateway = start(&yaml, dns.address(), &site);
+    until("the name to be known", || gateway.get("a", "/").text() == "127.0.0.1");
+    until("both families to be known", || name(&gateway)["trouble"].is_null());
+    let asked = dns.queries().len();
+    holds("an answer that holds", Duration::from_millis(1500), || dns.queries().len() == asked);
+}

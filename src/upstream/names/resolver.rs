@@ -102,17 +102,15 @@ impl Resolver {
             return Ok(answer);
         }
         let servers = self.servers().map_err(|error| Trouble::Server(error.to_string()))?;
-        let mut worst = Trouble::NoSuchName;
+        let mut nothing = Trouble::NoSuchName;
         for candidate in servers.candidates(&name) {
             let v4 = servers.ask(&candidate, RecordType::A);
             let v6 = servers.ask(&candidate, RecordType::AAAA);
-            match self.answer(tokio::join!(v4, v6)) {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) if worst.is_final() && trouble != Trouble::NoSuchName => worst = trouble,
-                Err(_) => {}
+            if let Some(end) = end_of_search(self.answer(tokio::join!(v4, v6)), &mut nothing) {
+                return end;
             }
         }
-        Err(worst)
+        Err(nothing)
     }
 
     /// What `/etc/hosts` says. A name with one family there has no other: it is not asked for elsewhere.
@@ -159,5 +157,40 @@ impl Resolver {
 
     fn bounded(&self, ttl: Duration) -> Duration {
         ttl.clamp(self.config.min_ttl.0, self.config.max_ttl.0.max(self.config.min_ttl.0))
+    }
+}
+
+/// Whether the search for a name ends with what is known of one of the candidates; if not, `nothing` is what
+/// all of them have said so far. Another name must not stand in for one that could not be asked for.
+fn end_of_search(known: Result<Answer, Trouble>, nothing: &mut Trouble) -> Option<Result<Answer, Trouble>> {
+    match known {
+        Err(Trouble::NoSuchName) => None,
+        Err(Trouble::NoAddress) => {
+            *nothing = Trouble::NoAddress;
+            None
+        }
+        answer_or_trouble => Some(answer_or_trouble),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_goes_on_past_names_without_addresses_and_ends_at_trouble() {
+        use Trouble::{NoAddress, NoSuchName, Timeout};
+        let server = || Trouble::Server("SERVFAIL".to_owned());
+        let found = || Answer { v4: Ok(Vec::new()), v6: Ok(Vec::new()), ttl: HOSTS_TTL };
+        let search = |known: [Result<Answer, Trouble>; 3]| {
+            let mut nothing = NoSuchName;
+            let end = known.into_iter().find_map(|known| end_of_search(known, &mut nothing));
+            end.unwrap_or(Err(nothing))
+        };
+        assert_eq!(search([Err(NoSuchName), Err(NoAddress), Ok(found())]), Ok(found()));
+        assert_eq!(search([Err(server()), Ok(found()), Ok(found())]), Err(server()));
+        assert_eq!(search([Err(NoSuchName), Err(Timeout), Ok(found())]), Err(Timeout));
+        assert_eq!(search([Err(NoSuchName), Err(NoAddress), Err(NoSuchName)]), Err(NoAddress));
+        assert_eq!(search([Err(NoSuchName), Err(NoSuchName), Err(NoSuchName)]), Err(NoSuchName));
     }
 }
