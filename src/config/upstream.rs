@@ -164,8 +164,9 @@ impl EndpointConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTlsConfig {
-    /// The name asked for (SNI) and verified; required, never empty.
-    pub server_name: String,
+    /// The name asked for (SNI) and verified, or the address verified; left out: that of the endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
     /// PEM file of the authorities trusted in place of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,

@@ -9,6 +9,7 @@ use super::context::Exchange;
 use super::record::Records;
 use super::{failure, forwarding, mirror, protocol, retry, upstream};
 use crate::snapshot::Rejection;
+use crate::upstream::identity;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -141,9 +142,11 @@ impl ProxyHttp for Hooks {
         reused: bool,
         _: &HttpPeer,
         fd: RawFd,
-        _: Option<&Digest>,
+        digest: Option<&Digest>,
         exchange: &mut Exchange,
     ) -> Result<()> {
+        identity::verify(digest.and_then(|digest| digest.ssl_digest.as_deref()))
+            .map_err(|error| retry::connect_failed(error.into_up(), exchange))?;
         upstream::connected(reused, fd, exchange);
         Ok(())
     }

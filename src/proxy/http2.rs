@@ -11,6 +11,7 @@ use super::pieces::Response;
 use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upload, upstream};
 use crate::config::UpstreamProtocol;
 use crate::snapshot::Rejection;
+use crate::upstream::identity;
 use bytes::Bytes;
 use h2::SendStream;
 use http::{Version, header};
@@ -88,7 +89,10 @@ async fn connect(connector: &Connector, peer: &HttpPeer) -> Result<(Http2Session
         return Ok((stream, true));
     }
     match connector.new_http_session::<HttpPeer, ()>(peer).await? {
-        HttpSession::H2(stream) => Ok((stream, false)),
+        HttpSession::H2(stream) => {
+            identity::verify(stream.digest().and_then(|digest| digest.ssl_digest.as_deref()))?;
+            Ok((stream, false))
+        }
         _ => Error::e_explain(ErrorType::InvalidH2, "the endpoint has not chosen HTTP/2"),
     }
 }

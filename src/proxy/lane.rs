@@ -9,6 +9,7 @@
 
 use super::context::Exchange;
 use super::{answer, mirror, pieces, request_head, retry, upload, upstream};
+use crate::upstream::identity;
 use crate::upstream::idle::IdleConnections;
 use bytes::Bytes;
 use http::{Method, header};
@@ -58,6 +59,12 @@ impl Lane {
         self.attempt(session, exchange).await.map(|()| true)
     }
 
+    async fn connect(&self, peer: &HttpPeer) -> Result<Stream> {
+        let stream = self.connector.new_stream(peer).await?;
+        identity::verify(stream.get_ssl_digest().as_deref())?;
+        Ok(stream)
+    }
+
     async fn attempt(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
         let peer = upstream::peer(session, exchange)?;
         let key = peer.reuse_hash();
@@ -66,7 +73,7 @@ impl Lane {
         let stream = match idle {
             Some(stream) => stream,
             // In a box that is gone when the request waits for its answer.
-            None => match Box::pin(self.connector.new_stream(&*peer)).await {
+            None => match Box::pin(self.connect(&peer)).await {
                 Ok(stream) => stream,
                 Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
             },

@@ -8,6 +8,7 @@ use super::{forwarding, upstream};
 use crate::config::UpstreamProxyProtocol;
 use crate::upstream::announce::announce;
 use crate::upstream::endpoint::Endpoint;
+use crate::upstream::identity;
 use crate::upstream::mirror::{Mirror, OnItsWay};
 use crate::upstream::peer::Timeouts;
 use crate::upstream::state::Slot;
@@ -148,6 +149,7 @@ impl Copy {
     ) -> Result<(Option<u16>, bool)> {
         let peer = self.peer(endpoint, fresh);
         let (mut session, reused) = connector.get_http_session(&*peer).await?;
+        identity::verify(session.digest().and_then(|digest| digest.ssl_digest.as_deref()))?;
         self.mirror.pool().metrics().connection(reused);
         session.set_read_timeout(Some(self.timeouts.response.max(Duration::from_millis(1))));
         let Ok(status) = self.exchange(&mut session, peer.is_tls()).await else { return Ok((None, reused)) };

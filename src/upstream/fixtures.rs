@@ -11,12 +11,12 @@ use boring::ssl::{SslAcceptor, SslMethod};
 use boring::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use boring::x509::{X509, X509Builder, X509Name, X509NameBuilder};
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 /// Verified TLS to this name, with the system's authorities.
 pub fn tls(server_name: &str) -> UpstreamTlsConfig {
-    let server_name = server_name.to_owned();
+    let server_name = Some(server_name.to_owned());
     UpstreamTlsConfig { server_name, ca: None, cert: None, key: None, verify: true }
 }
 
@@ -48,10 +48,13 @@ impl Authority {
         Authority(Issued { certificate: builder.build(), key })
     }
 
+    /// A certificate for a name or an address.
     pub fn issue(&self, name: &str) -> Issued {
         let key = ec_key();
         let mut builder = start(name, &key);
-        let san = SubjectAlternativeName::new().dns(name).build(&builder.x509v3_context(None, None));
+        let mut san = SubjectAlternativeName::new();
+        let san = if name.parse::<IpAddr>().is_ok() { san.ip(name) } else { san.dns(name) };
+        let san = san.build(&builder.x509v3_context(None, None));
         builder.append_extension(&san.unwrap()).unwrap();
         builder.sign(&self.0.key, MessageDigest::sha256()).unwrap();
         Issued { certificate: builder.build(), key }

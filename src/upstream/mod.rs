@@ -4,7 +4,7 @@
 //! may be chosen, by the [`state`] of each [`endpoint`], which [`health`] asks how it is; a [`tier`] chooses,
 //! in turn or at random ([`balance`]), by load ([`latency`]) or by key ([`slots`]), unless the client is tied
 //! to one ([`sticky`]); [`split`] chooses between pools; [`transport`] reads the TLS settings towards an
-//! upstream; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
+//! upstream, [`identity`] sees to it that an endpoint is who it should be; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
 //! the client is.
 //!
 //! `protocol` says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
@@ -19,6 +19,7 @@ pub mod endpoint;
 #[cfg(test)]
 mod fixtures;
 pub mod health;
+pub mod identity;
 pub mod idle;
 pub mod kept_alive;
 pub mod latency;

@@ -4,6 +4,7 @@
 //! settings out: both are mended here.
 
 use super::endpoint::Endpoint;
+use super::identity;
 use super::transport::Transport;
 use crate::config::EndpointAddress;
 use pingora_core::protocols::TcpKeepalive;
@@ -70,7 +71,7 @@ impl Endpoint {
 /// A peer without timeouts for an address.
 pub(super) fn template(address: &EndpointAddress, transport: &Transport, keep: bool) -> HttpPeer {
     let tls = transport.tls.as_ref();
-    let server_name = tls.map_or_else(String::new, |tls| tls.server_name.clone());
+    let server_name = tls.map_or_else(String::new, |tls| identity::server_name(tls, address));
     let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut peer = match address {
         EndpointAddress::Socket(address) => HttpPeer::new(*address, tls.is_some(), server_name),
@@ -90,8 +91,7 @@ pub(super) fn template(address: &EndpointAddress, transport: &Transport, keep: b
         user_timeout: Duration::ZERO,
     });
     if let Some(tls) = tls {
-        options.verify_cert = tls.verify;
-        options.verify_hostname = tls.verify;
+        identity::demand(options, tls, address);
         options.ca.clone_from(&tls.ca);
         peer.client_cert_key.clone_from(&tls.client);
     }
@@ -132,8 +132,10 @@ mod tests {
     fn over_tls(folder: &Folder, address: SocketAddr, tls: &UpstreamTlsConfig) -> Endpoint {
         let mut problems = Problems::default();
         let (source, http1) = (folder.source(), UpstreamProtocol::Http1);
-        let transport = Transport::compile(Some(tls), http1, &source, "upstreams.app", &mut problems);
         let config = EndpointConfig::at(address);
+        let endpoints = std::slice::from_ref(&config);
+        let transport =
+            Transport::compile(Some(tls), http1, endpoints, &source, "upstreams.app", &mut problems);
         let states = EndpointStates::default();
         Endpoint::new(&config, address, &transport.unwrap(), true, &states, Health::Unchecked, Moment::ZERO)
     }
@@ -177,6 +179,33 @@ mod tests {
         ] {
             let peer = over_tls(&folder, origin, &config).peer(&TIMEOUTS);
             assert_eq!(connector.new_stream(&*peer).await.is_ok(), expected, "{config:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_name_the_address_is_verified() {
+        let folder = Folder::new();
+        let authority = Authority::new();
+        let ca = Some(folder.write("ca.pem", &authority.cert_pem()));
+        let other = Some(folder.write("other.pem", &Authority::new().cert_pem()));
+        let connector = TransportConnector::new(None);
+        let own = UpstreamTlsConfig { ca, server_name: None, ..tls("") };
+        let named = |name: &str| UpstreamTlsConfig { server_name: Some(name.to_owned()), ..own.clone() };
+        for (certificate, config, expected) in [
+            ("127.0.0.1", own.clone(), true),
+            ("127.0.0.2", own.clone(), false),
+            ("app.test", own.clone(), false),
+            ("127.0.0.1", UpstreamTlsConfig { ca: other, ..own.clone() }, false),
+            ("127.0.0.2", UpstreamTlsConfig { verify: false, ..own.clone() }, true),
+            ("::1", named("::1"), true),
+            ("127.0.0.1", named("::1"), false),
+            ("127.0.0.1", named("app.test"), false),
+        ] {
+            let origin = tls_origin(&authority.issue(certificate));
+            let peer = over_tls(&folder, origin, &config).peer(&TIMEOUTS);
+            let stream = connector.new_stream(&*peer).await;
+            let verified = stream.and_then(|stream| identity::verify(stream.get_ssl_digest().as_deref()));
+            assert_eq!(verified.is_ok(), expected, "{certificate}, {config:?}: {verified:?}");
         }
     }
 

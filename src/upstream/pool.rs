@@ -51,13 +51,16 @@ impl Pool {
         previous: Option<&Arc<Pool>>,
         problems: &mut Problems,
     ) -> Option<Arc<Pool>> {
-        let transport = Transport::compile(config.tls.as_ref(), config.protocol, source, path, problems);
-        if config.endpoints.iter().all(|endpoint| endpoint.weight == 0) {
-            let reason = match config.endpoints.is_empty() {
-                true => "at least one endpoint is needed",
-                false => "at least one endpoint needs a weight above 0",
-            };
-            problems.push(source.problem(path, reason));
+        let transport = Transport::compile(
+            config.tls.as_ref(),
+            config.protocol,
+            &config.endpoints,
+            source,
+            path,
+            problems,
+        );
+        if !config.endpoints.iter().any(|endpoint| endpoint.weight > 0) {
+            problems.push(source.problem(path, without_weight(config)));
             return None;
         }
         let sticky = match &config.sticky {
@@ -267,6 +270,14 @@ impl Pool {
     /// Whether [`Pool::pick`] would find one. Uses up nobody's turn.
     pub fn has_endpoint(&self, avoid: &[Arc<Endpoint>]) -> bool {
         self.members.load().has(avoid)
+    }
+}
+
+/// What an upstream lacks that nothing can be sent to.
+fn without_weight(config: &UpstreamConfig) -> &'static str {
+    match config.endpoints.is_empty() {
+        true => "at least one endpoint is needed",
+        false => "at least one endpoint needs a weight above 0",
     }
 }
 

@@ -1,10 +1,12 @@
 //! How do we talk to an upstream? Its TLS settings, with the files they name read and checked.
 //!
-//! Knows nothing of addresses. Pingora 0.9.1 verifies against the peer's own authorities when it has
-//! some, else against the system's, which it finds when it starts; with an empty server name it would
-//! verify nothing, so an empty one is refused.
+//! Pingora 0.9.1 verifies against the peer's own authorities when it has some, else against the system's,
+//! which it finds when it starts; with an empty server name it would verify nothing, so it gets one whenever
+//! something is to be verified ([`super::identity`]).
 
-use crate::config::{Problem, Problems, Source, UpstreamProtocol, UpstreamTlsConfig, file};
+use crate::config::{
+    EndpointAddress, EndpointConfig, Problem, Problems, Source, UpstreamProtocol, UpstreamTlsConfig, file,
+};
 use boring::pkey::{PKey, Private};
 use boring::x509::X509;
 use pingora_core::protocols::tls::CaType;
@@ -33,8 +35,8 @@ pub struct Transport {
 /// TLS towards an upstream.
 #[derive(Debug, Clone)]
 pub struct TransportTls {
-    /// Sent as SNI and verified; never empty.
-    pub server_name: String,
+    /// Who an endpoint must be.
+    pub expected: Expected,
     /// Trusted in place of the system's authorities.
     pub ca: Option<Arc<CaType>>,
     /// Presented when the upstream asks.
@@ -43,12 +45,36 @@ pub struct TransportTls {
     pub verify: bool,
 }
 
+/// Whom the certificate of an endpoint must name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Expected {
+    /// This name, which is also asked for (SNI).
+    Name(String),
+    /// This address.
+    Address(IpAddr),
+    /// The address it is connected to at.
+    OwnAddress,
+    /// Whoever it likes, without being asked: nothing is verified.
+    Anybody,
+}
+
+impl TransportTls {
+    /// The name that is asked for, if it is one.
+    pub fn server_name(&self) -> Option<&str> {
+        match &self.expected {
+            Expected::Name(name) => Some(name),
+            Expected::Address(_) | Expected::OwnAddress | Expected::Anybody => None,
+        }
+    }
+}
+
 impl Transport {
-    /// Reads the files of `tls:`, `path` being the key path of the upstream. `None` when a problem was
-    /// reported.
+    /// Reads the files of `tls:` for these endpoints, `path` being the key path of the upstream. `None` when a
+    /// problem was reported.
     pub fn compile(
         tls: Option<&UpstreamTlsConfig>,
         protocol: UpstreamProtocol,
+        endpoints: &[EndpointConfig],
         source: &Source,
         path: &str,
         problems: &mut Problems,
@@ -56,14 +82,15 @@ impl Transport {
         let Some(tls) = tls else { return Some(Transport::plain(protocol)) };
         let before = problems.0.len();
         let mut hasher = DefaultHasher::new();
-        (protocol, &tls.server_name, tls.verify).hash(&mut hasher);
+        let expected = expected(tls, endpoints);
+        (protocol, expected.as_ref().ok(), tls.verify).hash(&mut hasher);
 
         let mut report = |field: &str, fault: Fault| {
             let mut problem: Problem = source.problem(format!("{path}.tls.{field}"), fault.reason);
             problem.hint = fault.hint.map(str::to_owned);
             problems.push(problem);
         };
-        check_server_name(tls).unwrap_or_else(|fault| report("server_name", fault));
+        let expected = expected.map_err(|fault| report("server_name", fault)).ok();
         let mut read = |field: &'static str, path: &PathBuf| {
             let bytes = file::read(&source.resolve(path), MAX_FILE);
             let bytes = bytes.map_err(|reason| report(field, Fault::of(reason))).ok()?;
@@ -92,8 +119,7 @@ impl Transport {
         }
         // 0 is the key of plain HTTP/1.
         let group_key = hasher.finish().max(1);
-        let server_name = tls.server_name.clone();
-        let tls = Some(TransportTls { server_name, ca, client, verify: tls.verify });
+        let tls = Some(TransportTls { expected: expected?, ca, client, verify: tls.verify });
         Some(Transport { tls, protocol, group_key })
     }
 
@@ -131,22 +157,44 @@ impl Fault {
     }
 }
 
-fn check_server_name(tls: &UpstreamTlsConfig) -> Result<(), Fault> {
-    let name = tls.server_name.as_str();
+/// Who the endpoints must be: whom the configuration names, else their one name, else their addresses.
+fn expected(tls: &UpstreamTlsConfig, endpoints: &[EndpointConfig]) -> Result<Expected, Fault> {
+    if let Some(name) = &tls.server_name {
+        return named(name);
+    }
+    let own = |endpoint: &EndpointConfig| match &endpoint.address {
+        EndpointAddress::Socket(_) => Some(Expected::OwnAddress),
+        EndpointAddress::Name { host, .. } => named(host.strip_suffix('.').unwrap_or(host)).ok(),
+        EndpointAddress::Unix(_) => None,
+    };
+    let mut owns = endpoints.iter().map(own);
+    let first = owns.next().flatten();
+    match first.filter(|first| owns.all(|other| other.as_ref() == Some(first))) {
+        Some(Expected::OwnAddress) | None if !tls.verify => Ok(Expected::Anybody),
+        Some(expected) => Ok(expected),
+        None => Err(Fault::of("it is missing, and the endpoints are neither addresses nor of one name")
+            .hint(
+                "write the name in their certificates; without verification (`verify: false`) none is needed",
+            )),
+    }
+}
+
+fn named(name: &str) -> Result<Expected, Fault> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() {
         return Err(Fault::of("the server name is empty")
-            .hint("without one nothing can be verified; write the name in the upstream's certificate"));
+            .hint("leave it out to verify the endpoints' own name or addresses"));
     }
-    if name.parse::<IpAddr>().is_ok() {
-        // No SNI for addresses, and only names are compared with the certificate.
-        return Err(
-            Fault::of("an address is no server name").hint("write a name from the upstream's certificate")
-        );
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(Expected::Address(address));
     }
     let sound = name.len() <= 253
         && name.split('.').all(|label| (1..=63).contains(&label.len()) && label.bytes().all(plain));
-    if sound { Ok(()) } else { Err(Fault::of("this is no host name").hint("such as app.internal")) }
+    if sound {
+        Ok(Expected::Name(name.to_owned()))
+    } else {
+        Err(Fault::of("this is no host name").hint("such as app.internal"))
+    }
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<X509>, Fault> {
@@ -194,7 +242,7 @@ mod tests {
     fn compile(folder: &Folder, tls: &UpstreamTlsConfig) -> Result<Transport, String> {
         let mut problems = Problems::default();
         let transport =
-            Transport::compile(Some(tls), Http1, &folder.source(), "upstreams.app", &mut problems);
+            Transport::compile(Some(tls), Http1, &[], &folder.source(), "upstreams.app", &mut problems);
         assert_eq!(transport.is_some(), problems.is_empty());
         transport.ok_or_else(|| problems.to_string())
     }
@@ -203,13 +251,44 @@ mod tests {
     fn what_is_no_host_name_is_refused_as_server_name() {
         let folder = Folder::new();
         let ca = folder.write("ca.pem", &Authority::new().cert_pem());
-        for name in ["", "10.0.0.1", "::1", "a b", "*.app.test", "app.test.", ".app", "app..test", "äpp.test"]
-        {
+        for name in ["", "a b", "*.app.test", "app.test.", ".app", "app..test", "äpp.test"] {
             let error =
                 compile(&folder, &UpstreamTlsConfig { ca: Some(ca.clone()), ..tls(name) }).unwrap_err();
             assert!(error.contains("upstreams.app.tls.server_name: "), "{name:?}: {error}");
         }
         assert!(compile(&folder, &UpstreamTlsConfig { ca: Some(ca), ..tls("my_app.test") }).is_ok());
+    }
+
+    #[test]
+    fn without_a_server_name_endpoints_must_be_who_they_are_listed_as() {
+        let folder = Folder::new();
+        let ca = Some(folder.write("ca.pem", &Authority::new().cert_pem()));
+        let compile = |endpoints: &[&str], verify| {
+            let address = |text: &str| match text.parse() {
+                Ok(socket) => EndpointAddress::Socket(socket),
+                Err(_) if text.starts_with('/') => EndpointAddress::Unix(text.to_owned()),
+                Err(_) => EndpointAddress::Name { host: text.to_owned(), port: 1 },
+            };
+            let base = EndpointConfig::at(([127, 0, 0, 1], 1).into());
+            let at = |text: &&str| EndpointConfig { address: address(text), ..base.clone() };
+            let endpoints: Vec<_> = endpoints.iter().map(at).collect();
+            let tls = UpstreamTlsConfig { server_name: None, verify, ca: ca.clone(), ..tls("") };
+            let mut problems = Problems::default();
+            let source = folder.source();
+            Transport::compile(Some(&tls), Http1, &endpoints, &source, "upstreams.app", &mut problems)
+                .map(|transport| transport.tls.unwrap().expected)
+                .ok_or_else(|| problems.to_string())
+        };
+        let name = || Ok(Expected::Name("app.test".to_owned()));
+        assert_eq!(compile(&["10.0.0.1:1", "[::1]:2"], true), Ok(Expected::OwnAddress));
+        assert_eq!(compile(&["app.test", "app.test."], true), name());
+        assert_eq!(compile(&["app.test"], false), name());
+        for endpoints in [&["app.test", "other.test"][..], &["app.test", "10.0.0.1:1"], &["/a"]] {
+            let error = compile(endpoints, true).unwrap_err();
+            assert!(error.contains("upstreams.app.tls.server_name: it is missing"), "{error}");
+            assert_eq!(compile(endpoints, false), Ok(Expected::Anybody));
+        }
+        assert_eq!(compile(&["10.0.0.1:1"], false), Ok(Expected::Anybody));
     }
 
     #[test]
@@ -260,7 +339,7 @@ mod tests {
         let base = UpstreamTlsConfig { ca, ..tls("app.test") };
         let key = |config: &UpstreamTlsConfig| compile(&folder, config).unwrap().group_key;
         let of = |tls: Option<&UpstreamTlsConfig>, protocol| {
-            Transport::compile(tls, protocol, &folder.source(), "", &mut Problems::default())
+            Transport::compile(tls, protocol, &[], &folder.source(), "", &mut Problems::default())
                 .unwrap()
                 .group_key
         };
@@ -273,7 +352,8 @@ mod tests {
         let mut keys = vec![
             of(None, Http1),
             key(&base),
-            key(&UpstreamTlsConfig { server_name: "other.test".to_owned(), ..base.clone() }),
+            key(&UpstreamTlsConfig { server_name: Some("other.test".to_owned()), ..base.clone() }),
+            key(&UpstreamTlsConfig { server_name: Some("10.0.0.1".to_owned()), ..base.clone() }),
             key(&UpstreamTlsConfig { verify: false, ..base.clone() }),
             key(&UpstreamTlsConfig { ca: None, verify: false, ..base.clone() }),
             key(&with_client),

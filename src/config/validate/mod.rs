@@ -232,12 +232,13 @@ impl Check<'_> {
     }
 
     fn upstream_tls(&mut self, tls: &UpstreamTlsConfig, path: &str) {
-        // The engine verifies nothing at all when the name is empty.
-        let is_ip = tls.server_name.parse::<IpAddr>().is_ok();
-        if !is_ip && (tls.server_name.contains('*') || syntax::host(&tls.server_name).is_err()) {
-            let error = ValueError::new(format!("{} is not a host name", quoted(&tls.server_name)));
-            let error = error.with_hint("the name in the endpoints' certificate, such as app.internal");
-            self.refuse(format!("{path}.server_name"), error);
+        if let Some(name) = &tls.server_name {
+            let is_ip = name.parse::<IpAddr>().is_ok();
+            if !is_ip && (name.contains('*') || syntax::host(name).is_err()) {
+                let error = ValueError::new(format!("{} is not a host name", quoted(name)));
+                let error = error.with_hint("the name in the endpoints' certificate, such as app.internal");
+                self.refuse(format!("{path}.server_name"), error);
+            }
         }
         for (one, one_set, other, other_set) in [
             ("cert", tls.cert.is_some(), "key", tls.key.is_some()),

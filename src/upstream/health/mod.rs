@@ -13,6 +13,7 @@ pub mod verdict;
 
 use super::announce;
 use super::endpoint::Endpoint;
+use super::identity;
 use super::transport::Transport;
 use crate::config::{HealthCheckConfig, HealthCheckType, UpstreamProtocol, UpstreamProxyProtocol};
 use pingora_core::connectors::TransportConnector;
@@ -123,7 +124,7 @@ impl HealthCheck {
         transport: &Transport,
         proxy_protocol: UpstreamProxyProtocol,
     ) -> HealthCheck {
-        let server_name = transport.tls.as_ref().map(|tls| tls.server_name.clone());
+        let server_name = transport.tls.as_ref().and_then(|tls| tls.server_name()).map(str::to_owned);
         let host = config.host.clone().or(server_name);
         let probe = match config.kind {
             HealthCheckType::Tcp => Probe::Tcp,
@@ -179,7 +180,9 @@ impl HealthCheck {
 
     async fn ask(&self, peer: &HttpPeer, connector: &TransportConnector) -> Result<(), Failure> {
         let connected = connector.new_stream(peer).await;
-        let stream: Stream = connected.map_err(|error| Failure::new(FailureKind::Connect, plain(&error)))?;
+        let failed = |error: Box<pingora_core::Error>| Failure::new(FailureKind::Connect, plain(&error));
+        let stream: Stream = connected.map_err(failed)?;
+        identity::verify(stream.get_ssl_digest().as_deref()).map_err(failed)?;
         match &self.probe {
             Probe::Tcp => tcp::ask(stream).await,
             Probe::Http(probe) if self.in_http2(&stream) => probe.ask_http2(stream, peer).await,
