@@ -40,6 +40,11 @@ impl Manager {
 
     /// What `ExecReload` runs.
     fn reload(&self, gateway: &Gateway, program: &Path) -> Child {
+        self.reload_within(gateway, program, "45")
+    }
+
+    /// The same with so many seconds for an upgrade.
+    fn reload_within(&self, gateway: &Gateway, program: &Path, seconds: &str) -> Child {
         let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap());
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/systemd/portcullis-reload"))
             .env("MAINPID", gateway.pid().to_string())
@@ -47,6 +52,7 @@ impl Manager {
             .env("RUNTIME_DIRECTORY", gateway.dir())
             .env("PORTCULLIS", program)
             .env("PORTCULLIS_CONFIG", gateway.config_file())
+            .env("PORTCULLIS_UPGRADE_SECONDS", seconds)
             .env("PATH", path)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -113,4 +119,47 @@ fn a_program_that_is_refused_leaves_everything_to_the_old_one() {
     assert_eq!(exit_code(&mut manager.reload(&old, &program)), Some(1));
     assert!(old.is_running());
     assert_eq!(old.get("a", "/").text(), "before");
+}
+
+#[test]
+fn a_file_that_is_refused_is_an_error_and_reaches_nobody() {
+    let manager = Manager::new();
+    let gateway = manager.start(&body("before"));
+    gateway.write_config("routes: [{ upstrem: x }]\n");
+    assert_eq!(exit_code(&mut manager.reload(&gateway, Path::new(PROGRAM))), Some(1));
+    assert_eq!(gateway.metrics().sum("portcullis_config_reloads_total", &[]), 0.0);
+    assert_eq!(gateway.get("a", "/").text(), "before");
+}
+
+#[test]
+fn an_upgrade_that_runs_out_of_time_leaves_one_process() {
+    for ended_by_the_manager in [false, true] {
+        let manager = Manager::new();
+        let mut old = manager.start(&body("before"));
+        let program = old.dir().join("portcullis");
+        fs::copy(PROGRAM, &program).unwrap();
+        let patience = if ended_by_the_manager { "3600" } else { "1" };
+        // The manager never hears that the new process is the main one.
+        let mut script = manager.reload_within(&old, &program, patience);
+        if ended_by_the_manager {
+            old.wait_log("serves as well");
+            // SAFETY: a plain system call; the process is our child and not yet waited for.
+            assert_eq!(unsafe { libc::kill(script.id() as i32, libc::SIGTERM) }, 0);
+        }
+        assert_eq!(exit_code(&mut script), Some(1));
+        let took_over = old.log().contains("is taking over");
+        assert!(took_over || !ended_by_the_manager, "{}", old.log());
+        eventually("the end of the new process", || (processes_of(&program) == 0).then_some(()));
+        assert!(old.is_running());
+        assert_eq!(old.get("a", "/").text(), "before");
+    }
+}
+
+/// How many processes run this program.
+fn processes_of(program: &Path) -> usize {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let runs = |process: &fs::DirEntry| {
+        fs::read_link(process.path().join("exe")).is_ok_and(|running| running == program)
+    };
+    processes.filter(runs).count()
 }
