@@ -2,7 +2,7 @@
 //! handing a record to the writer.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput, Problems, Source};
+use portcullis::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput, ByteSize, Problems, Source};
 use portcullis::telemetry::access_log::policy::AccessLogPolicy;
 use portcullis::telemetry::access_log::record::AccessRecord;
 use portcullis::telemetry::access_log::writer::AccessLogWriter;
@@ -73,7 +73,7 @@ fn telemetry(criterion: &mut Criterion) {
         });
     }
     let output = AccessLogOutput::File("/dev/null".into());
-    let writer = AccessLogWriter::start(&output, metrics).expect("/dev/null opens");
+    let writer = AccessLogWriter::start(&output, metrics, 1, ByteSize::mib(64)).expect("/dev/null opens");
     let (policy, record) = (policy(AccessLogFormat::Json), record());
     criterion.bench_function("append_json", |bencher| {
         // Flushed in between and outside the clock, or it would measure how fast lines are dropped.

@@ -113,6 +113,7 @@ impl Reloader {
         if !problems.is_empty() {
             return Err(problems);
         }
+        self.log_writer.set_memory(next.config.log.memory);
         logging::reconfigure(&next.config.log);
         self.upstreams.settle(&next);
         self.store.publish(next);
@@ -194,7 +195,7 @@ fn notify(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AccessLogOutput;
+    use crate::config::{AccessLogOutput, ByteSize};
     use crate::telemetry::metrics::Metrics;
     use crate::tls::tickets::TicketKeys;
     use std::fs;
@@ -231,7 +232,8 @@ mod tests {
             let tickets = TicketKeys::generate().expect("random bytes");
             let shared = Shared { metrics: Metrics::new(), tickets };
             let first = snapshot::prepare(Some(&path), &shared, None).expect("a right file");
-            let log_writer = AccessLogWriter::start(&AccessLogOutput::Off, shared.metrics.clone());
+            let log_writer =
+                AccessLogWriter::start(&AccessLogOutput::Off, shared.metrics.clone(), 1, ByteSize::mib(1));
             let store = Arc::new(SnapshotStore::new(first));
             let reloader = Reloader {
                 path: Some(path),

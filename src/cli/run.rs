@@ -3,6 +3,7 @@
 use super::{ConfigArgument, REFUSED, cannot_start};
 use crate::background::signals::CaughtSignals;
 use crate::server::{self, StartError};
+use crate::telemetry::logging;
 use std::process::ExitCode;
 
 /// `run [-c FILE] [--upgrade]`.
@@ -22,7 +23,10 @@ pub(super) fn run(arguments: RunArguments, signals: CaughtSignals) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return cannot_start(&format!("cannot wait for signals: {error}")),
     };
-    match server::run(arguments.config.file, signals, arguments.upgrade) {
+    let ended = server::run(arguments.config.file, signals, arguments.upgrade);
+    // What is said here stands behind what was logged.
+    logging::flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(StartError::Refused(problems)) => {
             eprintln!("{problems}");

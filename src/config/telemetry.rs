@@ -5,6 +5,7 @@ use super::each;
 use super::error::{ValueError, quoted};
 use super::suggest;
 use super::text;
+use super::units::ByteSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 
@@ -74,13 +75,21 @@ pub struct AccessLogRedactConfig {
 }
 
 /// `log:`, the process's own log on stderr.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// Least severe level written.
     pub level: LogLevel,
     /// How a line is written.
     pub format: LogFormat,
+    /// Memory for lines of this log and of the access log that nobody has taken yet.
+    pub memory: ByteSize,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        LogConfig { level: LogLevel::default(), format: LogFormat::default(), memory: ByteSize::mib(64) }
+    }
 }
 
 /// A severity.

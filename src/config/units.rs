@@ -16,6 +16,11 @@ impl ByteSize {
     pub const fn kib(n: u64) -> Self {
         ByteSize(n * 1024)
     }
+
+    /// `n` × 1,024 KiB.
+    pub const fn mib(n: u64) -> Self {
+        ByteSize::kib(n * 1024)
+    }
 }
 
 /// A span of time of at most a year, written with `ms`, `s`, `m` or `h`, or several of them

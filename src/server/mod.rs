@@ -161,7 +161,8 @@ impl Process {
         let tickets = shared.tickets.clone();
         let handover = Arc::new(Handover::new(address, own, Arc::clone(&listeners), tickets, upgrade));
         let asked = if upgrade { None } else { handover.claim() };
-        let access_log = AccessLogWriter::start(first.access_log.output(), Arc::clone(&metrics))
+        let (output, memory) = (first.access_log.output(), first.config.log.memory);
+        let access_log = AccessLogWriter::start(output, Arc::clone(&metrics), workers, memory)
             .map_err(|error| system("open the access log", error))?;
         let readiness = Arc::new(Readiness::new(workers));
         readiness.listeners_bound(listeners.addresses());

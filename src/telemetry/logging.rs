@@ -1,4 +1,4 @@
-//! The process's own log: what the gateway does, on stderr, one `write` a line.
+//! The process's own log: what the gateway does, on stderr, by a thread of its own ([`super::log_writer`]).
 //!
 //! Text lines read `2026-01-31T12:00:00.000Z INFO background::reload: …`, JSON lines carry `time`,
 //! `level`, `target` and `message`. Control and bidirectional characters are escaped, so give every
@@ -10,14 +10,18 @@
 //! be able to fill a disk. Metrics and the access log count all of it.
 
 use super::escape::{self, Escaped, Style};
-use super::timestamp;
+pub use super::log_writer::Counts;
+use super::log_writer::LogWriter;
+use super::{memory, timestamp};
 use crate::config::telemetry::{LogConfig, LogFormat, LogLevel};
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::panic::{self, PanicHookInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 /// Modules of other crates that speak about one connection or one request.
 const CAUSED_BY_CLIENTS: [&str; 8] = [
@@ -31,7 +35,12 @@ const CAUSED_BY_CLIENTS: [&str; 8] = [
     "h2",
 ];
 
-static LOGGER: StderrLog = StderrLog { json: AtomicBool::new(false) };
+/// Longest time the last lines get at the end of the process, if nobody takes them.
+const LAST: Duration = Duration::from_secs(2);
+/// Longest time a thread that panics waits until that can be read: it may be one that serves.
+const PANIC: Duration = Duration::from_millis(100);
+
+static LOGGER: StderrLog = StderrLog { json: AtomicBool::new(false), writer: LogWriter::new() };
 
 thread_local! {
     static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -39,17 +48,34 @@ thread_local! {
 
 struct StderrLog {
     json: AtomicBool,
+    writer: LogWriter,
 }
 
-/// Installs the log; later calls only reconfigure it.
+/// Installs the log, and makes it where panics are told. Without a thread of its own every line is written by
+/// who has something to say.
 pub fn init(config: &LogConfig) {
+    reconfigure(config);
     // Fails only when a log is installed already, which is ours or a test's.
     let _ = log::set_logger(&LOGGER);
-    reconfigure(config);
+    if let Err(error) = LOGGER.writer.start(lost) {
+        log::warn!("who reads this log slowly holds up who writes it: {error}");
+    }
+    panic::set_hook(Box::new(tell_panic));
 }
 
-/// Changes level and format at once, for every thread.
+/// Waits, not for long, until everything said so far was written: for the end of the process.
+pub fn flush() {
+    LOGGER.writer.flush(LAST);
+}
+
+/// What became of the lines so far.
+pub fn counts() -> Counts {
+    LOGGER.writer.counts()
+}
+
+/// Changes level, format and memory at once, for every thread.
 pub fn reconfigure(config: &LogConfig) {
+    LOGGER.writer.set_bound(memory::of_process_log(config.memory));
     LOGGER.json.store(config.format == LogFormat::Json, Ordering::Relaxed);
     log::set_max_level(match config.level {
         LogLevel::Error => LevelFilter::Error,
@@ -79,7 +105,29 @@ impl Log for StderrLog {
         }
     }
 
-    fn flush(&self) {}
+    fn flush(&self) {
+        flush();
+    }
+}
+
+/// In place of the standard library's hook, which waits for who reads standard error.
+fn tell_panic(info: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    log::error!("thread `{}`: {info}", thread.name().unwrap_or("without a name"));
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        trace.to_string().lines().for_each(|line| log::error!("{line}"));
+    }
+    LOGGER.writer.flush(PANIC);
+}
+
+/// The line that says how many were lost.
+fn lost(lines: u64) -> Vec<u8> {
+    let mut line = Vec::new();
+    let message = format_args!("{lines} lines of this log are lost: standard error did not take them");
+    let record = Record::builder().level(Level::Warn).target(module_path!()).args(message).build();
+    compose(&mut line, &record, LOGGER.json.load(Ordering::Relaxed), SystemTime::now());
+    line
 }
 
 /// How severe a line is for the reader of this log.
@@ -108,8 +156,7 @@ fn is_inside(target: &str, module: &str) -> bool {
 fn write_line(line: &mut Vec<u8>, record: &Record<'_>, json: bool) {
     line.clear();
     compose(line, record, json, SystemTime::now());
-    // Nobody is left to tell when stderr is gone.
-    let _ = std::io::stderr().lock().write_all(line);
+    LOGGER.writer.append(line);
     line.shrink_to(4096);
 }
 

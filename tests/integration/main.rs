@@ -38,6 +38,7 @@ mod ocsp;
 mod own_answers;
 mod prior_knowledge;
 mod prometheus;
+mod process_log;
 mod proxy_protocol;
 mod real_origins;
 mod rejections;

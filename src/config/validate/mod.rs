@@ -16,6 +16,7 @@ use super::listener::{ListenerTls, ProxyProtocol};
 use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 /// The engine refuses more header fields than this before we see them.
 pub const MAX_HEADER_COUNT: u32 = 250;
@@ -33,6 +34,8 @@ const MAX_NAME: usize = 128;
 const MIN_TICKET_LIFETIME: HumanDuration = HumanDuration::secs(1);
 /// Longest life of a ticket (RFC 8446 section 4.6.1).
 const MAX_TICKET_LIFETIME: HumanDuration = HumanDuration::secs(7 * 24 * 3600);
+/// Least and most memory for lines that wait to be written.
+const LOG_MEMORY: RangeInclusive<ByteSize> = ByteSize::mib(1)..=ByteSize::mib(16 * 1024);
 /// Longest time the process may take to leave.
 const MAX_SHUTDOWN: HumanDuration = HumanDuration::secs(24 * 3600);
 
@@ -49,6 +52,7 @@ pub(super) fn validate(config: &Config, source: &Source, problems: &mut Problems
     check.resolver(&config.resolver);
     check.limits(config);
     check.access_log(config);
+    check.log(config);
     check.shutdown(config);
 }
 
@@ -293,6 +297,14 @@ impl Check<'_> {
         }
         for (index, name) in config.access_log.redact.headers.iter().enumerate() {
             self.require(format!("access_log.redact.headers[{index}]"), syntax::header_name(name));
+        }
+    }
+
+    fn log(&mut self, config: &Config) {
+        let (memory, least, most) = (config.log.memory, LOG_MEMORY.start(), LOG_MEMORY.end());
+        if !LOG_MEMORY.contains(&memory) {
+            let error = ValueError::new(format!("{memory} is not from {least} to {most}"));
+            self.refuse("log.memory", error.with_hint("leave it out for 64MiB"));
         }
     }
 

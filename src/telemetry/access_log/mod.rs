@@ -8,7 +8,6 @@
 //! | `format` | what does the line look like? |
 //! | `redact` | how are secrets cut out of a query? |
 //! | `writer` | how does the line leave without anybody waiting? |
-//! | `sink` | where does it go? |
 
 pub mod policy;
 pub mod record;
@@ -16,4 +15,3 @@ pub mod writer;
 
 mod format;
 mod redact;
-mod sink;

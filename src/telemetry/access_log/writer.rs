@@ -2,12 +2,13 @@
 //!
 //! Each serving thread appends to a buffer of its own; one writer thread takes the buffers every 100 ms,
 //! or as soon as one holds 64 KiB, and writes them whole. Lines of one serving thread keep their order. A
-//! full buffer (8 MiB, when the output stalls) drops further lines, which are counted. An output that
+//! full buffer (its part of `log.memory`, when the output stalls) drops further lines, which are counted. An output that
 //! fails loses the lines at hand, is reported at most once a minute, and is tried again with the next
 //! lines. Lives as long as the process; does not know what a line says.
 
-use super::sink::Sink;
-use crate::config::AccessLogOutput;
+use super::super::memory;
+use super::super::sink::Sink;
+use crate::config::{AccessLogOutput, ByteSize};
 use crate::telemetry::metrics::Metrics;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Small enough to stay in a CPU's cache, big enough that waking the writer costs nothing per line.
 const WAKE_AT: usize = 64 * 1024;
-/// A buffer that holds this much takes no further line.
-const BOUND: usize = 8 * 1024 * 1024;
 /// Memory a buffer keeps after a stall is over.
 const KEEP: usize = 256 * 1024;
 /// Keeps an absurd deadline from overflowing the clock.
@@ -36,6 +35,8 @@ pub struct AccessLogWriter {
 struct Shared {
     buffers: Box<[Buffer]>,
     on: AtomicBool,
+    /// A buffer that holds this much takes no further line.
+    bound: AtomicUsize,
     orders: Mutex<Orders>,
     wake: Condvar,
     done: Condvar,
@@ -84,11 +85,16 @@ thread_local! {
 }
 
 impl AccessLogWriter {
-    /// Opens the output (path resolved) and starts the thread. Fails when either cannot be had.
-    pub fn start(output: &AccessLogOutput, metrics: Arc<Metrics>) -> io::Result<Arc<AccessLogWriter>> {
+    /// Opens the output (path resolved) and starts the thread. Fails when either cannot be had. `threads` is
+    /// how many append lines, `memory` what both logs may hold.
+    pub fn start(
+        output: &AccessLogOutput,
+        metrics: Arc<Metrics>,
+        threads: usize,
+        memory: ByteSize,
+    ) -> io::Result<Arc<AccessLogWriter>> {
         let sink = Sink::open(output)?;
-        let threads = std::thread::available_parallelism().map_or(4, usize::from);
-        let shared = Arc::new(Shared::new(output, metrics, (threads * 2).clamp(4, 256)));
+        let shared = Arc::new(Shared::new(output, metrics, threads, memory));
         let writer = Writer::new(Arc::clone(&shared), sink);
         let thread = std::thread::Builder::new().name("access-log".into()).spawn(move || writer.run())?;
         Ok(Arc::new(AccessLogWriter { shared, thread: Mutex::new(Some(thread)) }))
@@ -114,6 +120,11 @@ impl AccessLogWriter {
             self.shared.on.store(*output != AccessLogOutput::Off, Ordering::Relaxed);
         });
         Ok(())
+    }
+
+    /// Changes what both logs may hold.
+    pub fn set_memory(&self, memory: ByteSize) {
+        self.shared.set_memory(memory);
     }
 
     /// Writes what is buffered, then opens the file anew under its name: for log rotation. A file that
@@ -147,7 +158,7 @@ impl Drop for AccessLogWriter {
 }
 
 impl Shared {
-    fn new(output: &AccessLogOutput, metrics: Arc<Metrics>, buffers: usize) -> Shared {
+    fn new(output: &AccessLogOutput, metrics: Arc<Metrics>, buffers: usize, memory: ByteSize) -> Shared {
         let orders = Orders {
             output: output.clone(),
             sink: None,
@@ -161,11 +172,16 @@ impl Shared {
         Shared {
             buffers: (0..buffers).map(|_| Buffer::default()).collect(),
             on: AtomicBool::new(*output != AccessLogOutput::Off),
+            bound: AtomicUsize::new(memory::of_access_log(memory, buffers)),
             orders: Mutex::new(orders),
             wake: Condvar::new(),
             done: Condvar::new(),
             metrics,
         }
+    }
+
+    fn set_memory(&self, memory: ByteSize) {
+        self.bound.store(memory::of_access_log(memory, self.buffers.len()), Ordering::Relaxed);
     }
 
     fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -174,8 +190,9 @@ impl Shared {
         }
         let index = BUFFER.with(|index| index % self.buffers.len().max(1));
         let Some(buffer) = self.buffers.get(index) else { return };
+        let bound = self.bound.load(Ordering::Relaxed);
         let mut lines = buffer.0.lock();
-        if lines.closed || lines.text.len() >= BOUND {
+        if lines.closed || lines.text.len() >= bound {
             self.metrics.access_log_dropped().inc();
             return;
         }
@@ -183,7 +200,7 @@ impl Shared {
         if lines.text.last().is_some_and(|last| *last != b'\n') {
             lines.text.push(b'\n');
         }
-        if lines.text.len() >= WAKE_AT && !lines.asked {
+        if lines.text.len() >= WAKE_AT.min(bound / 2) && !lines.asked {
             lines.asked = true;
             drop(lines);
             self.orders.lock().hurry = true;

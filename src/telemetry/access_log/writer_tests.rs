@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const SOON: Duration = Duration::from_secs(20);
+const MEMORY: ByteSize = ByteSize::mib(64);
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -17,7 +18,7 @@ impl Fixture {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Metrics::new();
         let output = AccessLogOutput::File(folder.path().join("access.log"));
-        let writer = AccessLogWriter::start(&output, Arc::clone(&metrics)).unwrap();
+        let writer = AccessLogWriter::start(&output, Arc::clone(&metrics), 4, MEMORY).unwrap();
         Fixture { folder, metrics, writer }
     }
 
@@ -149,22 +150,25 @@ fn a_full_disk_costs_lines_and_nothing_else() {
 #[test]
 fn a_full_buffer_drops_and_counts() {
     let metrics = Metrics::new();
-    let shared = Shared::new(&AccessLogOutput::Stdout, Arc::clone(&metrics), 4);
+    let shared = Shared::new(&AccessLogOutput::Stdout, Arc::clone(&metrics), 4, MEMORY);
     let line = vec![b'x'; 1024 * 1024];
-    for _ in 0..10 {
-        shared.append(|out| out.extend_from_slice(&line));
-    }
-    assert_eq!(metrics.access_log_dropped().get(), 2);
-    let held: usize = shared.buffers.iter().map(|buffer| buffer.0.lock().text.len()).sum();
-    assert!(held < BOUND + 2 * line.len());
+    let append = |times| (0..times).for_each(|_| shared.append(|out| out.extend_from_slice(&line)));
+    append(10);
+    // 56 MiB for four buffers and one that is written, each of which may hold twice its bytes.
+    assert_eq!(metrics.access_log_dropped().get(), 10 - 6);
+    let held = || shared.buffers.iter().map(|buffer| buffer.0.lock().text.len()).sum::<usize>();
+    assert!(held() < MEMORY.0 as usize / 4, "{}", held());
+    shared.set_memory(ByteSize::mib(128));
+    append(10);
+    assert_eq!(metrics.access_log_dropped().get(), 4 + 10 - 6);
 }
 
 #[test]
 fn a_reader_that_went_away_costs_its_lines_only() {
     let metrics = Metrics::new();
     let (reader, pipe) = std::io::pipe().unwrap();
-    let sink = Sink::Stdout(std::os::fd::OwnedFd::from(pipe).into());
-    let shared = Arc::new(Shared::new(&AccessLogOutput::Stdout, Arc::clone(&metrics), 1));
+    let sink = Sink::Standard(std::os::fd::OwnedFd::from(pipe).into());
+    let shared = Arc::new(Shared::new(&AccessLogOutput::Stdout, Arc::clone(&metrics), 1, MEMORY));
     let mut writer = Writer::new(Arc::clone(&shared), sink);
     shared.append(|out| out.extend_from_slice(b"1\n"));
     writer.drain(false);
@@ -187,8 +191,8 @@ fn lines_after_the_end_are_counted() {
 fn a_line_cut_by_an_error_does_not_swallow_the_next_one() {
     let metrics = Metrics::new();
     let (mut reader, pipe) = std::io::pipe().unwrap();
-    let sink = Sink::Stdout(std::os::fd::OwnedFd::from(pipe).into());
-    let shared = Arc::new(Shared::new(&AccessLogOutput::Stdout, metrics, 1));
+    let sink = Sink::Standard(std::os::fd::OwnedFd::from(pipe).into());
+    let shared = Arc::new(Shared::new(&AccessLogOutput::Stdout, metrics, 1, MEMORY));
     let mut writer = Writer::new(Arc::clone(&shared), sink);
     writer.mid_line = true;
     shared.append(|out| out.extend_from_slice(b"2\n"));

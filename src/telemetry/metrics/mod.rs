@@ -185,6 +185,11 @@ impl Metrics {
         self.last_reload_successful.set(0);
     }
 
+    /// Says for how many seconds each worker has not turned.
+    pub fn workers_silent(&self, seconds: &[u64]) {
+        self.process.workers_silent(seconds);
+    }
+
     /// Replaces the expiry times, each a name and seconds since the epoch.
     pub fn certificate_not_after(&self, certificates: &[(String, i64)]) {
         self.process.certificate_not_after(certificates);

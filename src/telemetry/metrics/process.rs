@@ -1,7 +1,9 @@
-//! What is measured of the gateway as a whole: refusals, certificates and their OCSP responses.
+//! What is measured of the gateway as a whole: refusals, certificates and their OCSP responses, workers, the
+//! lines of its log.
 //!
-//! Refusals never lock; certificates are replaced whole at each reload.
+//! Refusals never lock; certificates are replaced whole at each reload, what is known of workers at each scrape.
 
+use super::super::logging;
 use super::family::{Family, Kind, Observed};
 use super::labels::LabelCounters;
 use parking_lot::Mutex;
@@ -32,6 +34,18 @@ const OCSP: Family = Family {
     labels: &["name"],
     kind: Kind::Gauge,
 };
+const SILENT: Family = Family {
+    name: "portcullis_worker_silent_seconds",
+    help: "Seconds since a worker was last seen to turn.",
+    labels: &["worker"],
+    kind: Kind::Gauge,
+};
+const LOG_LINES: Family = Family {
+    name: "portcullis_log_lines_total",
+    help: "Lines of the process's own log, by what became of them.",
+    labels: &["result"],
+    kind: Kind::Counter,
+};
 
 /// Measurements that belong to no route, upstream or listener.
 pub(super) struct ProcessMetrics {
@@ -39,6 +53,7 @@ pub(super) struct ProcessMetrics {
     rejections: LabelCounters<&'static str, 48>,
     certificates: Mutex<BTreeMap<String, i64>>,
     responses: Mutex<BTreeMap<String, i64>>,
+    workers: Mutex<Vec<u64>>,
 }
 
 impl ProcessMetrics {
@@ -48,6 +63,7 @@ impl ProcessMetrics {
             rejections: LabelCounters::new("other"),
             certificates: Mutex::default(),
             responses: Mutex::default(),
+            workers: Mutex::default(),
         }
     }
 
@@ -57,6 +73,11 @@ impl ProcessMetrics {
 
     pub(super) fn rejection(&self, reason: &'static str) {
         self.rejections.add(reason);
+    }
+
+    /// By number of the worker.
+    pub(super) fn workers_silent(&self, seconds: &[u64]) {
+        *self.workers.lock() = seconds.to_vec();
     }
 
     pub(super) fn certificate_not_after(&self, certificates: &[(String, i64)]) {
@@ -79,10 +100,11 @@ fn earliest(dates: &[(String, i64)]) -> BTreeMap<String, i64> {
 }
 
 impl Observed for ProcessMetrics {
-    const FAMILIES: &'static [&'static Family] = &[&DENIED, &REJECTIONS, &NOT_AFTER, &OCSP];
+    const FAMILIES: &'static [&'static Family] =
+        &[&DENIED, &REJECTIONS, &NOT_AFTER, &OCSP, &SILENT, &LOG_LINES];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
-        let [denied, rejections, certificates, responses] = out else { return };
+        let [denied, rejections, certificates, responses, workers, lines] = out else { return };
         for ((scope, reason), count) in self.denied.seen() {
             denied.push(DENIED.counter(&[scope, reason], count));
         }
@@ -93,5 +115,11 @@ impl Observed for ProcessMetrics {
         for (name, next_update) in self.responses.lock().iter() {
             responses.push(OCSP.gauge(&[name], *next_update));
         }
+        for (number, seconds) in self.workers.lock().iter().enumerate() {
+            workers.push(SILENT.gauge(&[&number.to_string()], i64::try_from(*seconds).unwrap_or(i64::MAX)));
+        }
+        let logged = logging::counts();
+        lines.push(LOG_LINES.counter(&["written"], logged.written));
+        lines.push(LOG_LINES.counter(&["dropped"], logged.dropped));
     }
 }

@@ -68,6 +68,18 @@ impl Builder {
     /// Writes a file beside the configuration.
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         std::fs::write(self.dir.path().join(name), content).expect("a file");
+    /// Lets it have this many files open and no more.
+    pub fn open_files(mut self, most: u64) -> Self {
+        self.files = Some(most);
+        self
+    }
+
+    /// Gives it another standard error, which [`Gateway::log`] then does not see.
+    pub fn stderr(mut self, stderr: impl Into<Stdio>) -> Self {
+        self.stderr = Some(stderr.into());
+        self
+    }
+
         self
     }
 

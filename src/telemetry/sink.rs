@@ -1,4 +1,4 @@
-//! Where access lines go: standard output, a file, or nowhere.
+//! Where lines of a log go: standard output or error, a file, or nowhere.
 //!
 //! A sink never gives up for good: what it could not write is the caller's to count, and the next write
 //! tries again. Does not know what a line is.
@@ -6,19 +6,23 @@
 use crate::config::AccessLogOutput;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long an output that takes no more bytes holds up the lines behind it.
+/// How long an output that takes no more bytes, and says so, holds up the lines behind it.
 const STALL: Duration = Duration::from_secs(5);
 
 /// An open output.
 pub(super) enum Sink {
     Off,
-    Stdout(File),
-    File { path: PathBuf, file: File },
+    /// Standard output or error.
+    Standard(File),
+    File {
+        path: PathBuf,
+        file: File,
+    },
 }
 
 impl Sink {
@@ -27,11 +31,22 @@ impl Sink {
         Ok(match output {
             AccessLogOutput::Off => Sink::Off,
             AccessLogOutput::Stdout => {
-                // A copy of the descriptor, because the standard library buffers its own by line.
-                Sink::Stdout(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+                // The standard library buffers its own by line.
+                Sink::copy(io::stdout().as_fd())?
             }
             AccessLogOutput::File(path) => Sink::File { path: path.clone(), file: open(path)? },
         })
+    }
+
+    /// Standard error.
+    pub(super) fn stderr() -> io::Result<Sink> {
+        // Others who write to it must not wait for a lock of the standard library's.
+        Sink::copy(io::stderr().as_fd())
+    }
+
+    /// A descriptor of our own of what is open already.
+    fn copy(open: BorrowedFd<'_>) -> io::Result<Sink> {
+        Ok(Sink::Standard(File::from(open.try_clone_to_owned()?)))
     }
 
     /// Opens a file anew under its name; the old one stays when that fails.
@@ -46,7 +61,7 @@ impl Sink {
     pub(super) fn write(&mut self, bytes: &[u8]) -> (usize, Option<io::Error>) {
         let file = match self {
             Sink::Off => return (0, None),
-            Sink::Stdout(file) | Sink::File { file, .. } => file,
+            Sink::Standard(file) | Sink::File { file, .. } => file,
         };
         let mut written = 0;
         let mut stalled: Option<Instant> = None;
