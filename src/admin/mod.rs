@@ -17,6 +17,7 @@ pub mod upstreams;
 
 use crate::background::Readiness;
 use crate::snapshot::SnapshotStore;
+use crate::background::heartbeat::Heartbeats;
 use crate::telemetry::metrics::Metrics;
 use axum::Router;
 use axum::http::{HeaderValue, header};
@@ -39,6 +40,8 @@ pub struct AdminState {
     /// What the process knows of its own state.
     pub readiness: Arc<Readiness>,
     /// Every metric.
+    /// Whether the workers turn.
+    pub heartbeats: Arc<Heartbeats>,
     pub metrics: Arc<Metrics>,
     /// When the process started, for a human.
     pub started: SystemTime,
@@ -53,9 +56,10 @@ impl AdminState {
         store: Arc<SnapshotStore>,
         readiness: Arc<Readiness>,
         metrics: Arc<Metrics>,
+        heartbeats: Arc<Heartbeats>,
     ) -> Self {
         let (started, started_instant) = (SystemTime::now(), Instant::now());
-        AdminState { path, store, readiness, metrics, started, started_instant }
+        AdminState { path, store, readiness, heartbeats, metrics, started, started_instant }
     }
 }
 
@@ -124,7 +128,7 @@ mod tests {
         let shared = Shared { metrics: Metrics::new(), tickets };
         let first = snapshot::prepare(None, &shared, None).expect("the embedded configuration is right");
         let store = Arc::new(SnapshotStore::new(first));
-        AdminState::new(None, store, Arc::new(Readiness::new(1)), shared.metrics)
+        AdminState::new(None, store, Arc::new(Readiness::new(1)), Heartbeats::new(1), shared.metrics)
     }
 
     fn come_up(readiness: &Readiness) {

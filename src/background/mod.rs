@@ -7,10 +7,12 @@ pub mod fixed;
 pub mod gauges;
 pub mod health;
 pub mod names;
+pub mod heartbeat;
 pub mod readiness;
 pub mod reload;
 pub mod signals;
 pub mod ticket_rotation;
+pub mod systemd;
 pub mod upstreams;
 
 pub use expiry::Expiry;

@@ -106,7 +106,7 @@ pub struct Checks {
     pub configuration: Check,
     /// Every listener is bound.
     pub listeners: Check,
-    /// Every worker runs.
+    /// Every worker runs and turns.
     pub workers: Check,
     /// Never turns readiness off: an upstream that is down concerns its own routes only.
     pub upstreams: Check,
@@ -183,21 +183,18 @@ impl Readiness {
         self.facts.lock().last_reload.clone()
     }
 
-    /// Everything `/readyz` says.
-    pub fn report(&self, serving: &Serving) -> ReadinessReport {
+    /// Everything `/readyz` says; `stuck` names the workers that do not turn.
+    pub fn report(&self, serving: &Serving, stuck: Option<String>) -> ReadinessReport {
         let facts = self.facts.lock().clone();
         let state = facts.state(self.workers_wanted);
         ReadinessReport {
-            ready: state == State::Ready,
+            ready: state == State::Ready && stuck.is_none(),
             state,
             generation: serving.generation,
             checks: Checks {
                 configuration: configuration_check(serving.generation, facts.last_reload.as_ref()),
                 listeners: listeners_check(&facts.listeners),
-                workers: Check {
-                    ok: facts.workers_up >= self.workers_wanted,
-                    detail: format!("{} of {} workers up", facts.workers_up, self.workers_wanted),
-                },
+                workers: self.workers_check(facts.workers_up, stuck),
                 upstreams: Check {
                     ok: true,
                     detail: format!(
@@ -208,6 +205,16 @@ impl Readiness {
                 certificates: certificates_check(serving),
             },
         }
+    }
+
+    fn workers_check(&self, up: usize, stuck: Option<String>) -> Check {
+        let ok = up >= self.workers_wanted && stuck.is_none();
+        let mut detail = format!("{up} of {} workers up", self.workers_wanted);
+        if let Some(stuck) = stuck {
+            detail.push_str(", ");
+            detail.push_str(&stuck);
+        }
+        Check { ok, detail }
     }
 
     fn update(&self, change: impl FnOnce(&mut Facts)) {
@@ -336,11 +343,11 @@ mod tests {
         assert_eq!(readiness.state(), State::Starting);
         readiness.listeners_bound(vec![("edge".to_owned(), ([0, 0, 0, 0], 7999).into())]);
         readiness.worker_up();
-        let report = readiness.report(&SERVING);
+        let report = readiness.report(&SERVING, None);
         assert!(!report.ready && report.checks.listeners.ok && !report.checks.workers.ok);
         assert_eq!(report.checks.workers.detail, "1 of 2 workers up");
         readiness.worker_up();
-        let report = readiness.report(&SERVING);
+        let report = readiness.report(&SERVING, None);
         assert!(report.ready && report.checks.workers.ok);
         assert_eq!(report.generation, 3);
         assert_eq!(report.checks.listeners.detail, "edge on 0.0.0.0:7999");
@@ -351,7 +358,15 @@ mod tests {
     fn a_lost_worker_turns_readiness_off() {
         let readiness = up();
         readiness.worker_down();
-        assert!(!readiness.report(&SERVING).ready);
+        assert!(!readiness.report(&SERVING, None).ready);
+    }
+
+    #[test]
+    fn a_worker_that_is_stuck_turns_readiness_off_and_is_named() {
+        let report = up().report(&SERVING, Some("worker 0 has not turned for 12 s".to_owned()));
+        assert!(!report.ready && !report.checks.workers.ok);
+        assert_eq!(report.state, State::Ready);
+        assert_eq!(report.checks.workers.detail, "1 of 1 workers up, worker 0 has not turned for 12 s");
     }
 
     #[test]
@@ -359,7 +374,7 @@ mod tests {
         let readiness = up();
         readiness.set_draining();
         readiness.worker_up();
-        let report = readiness.report(&SERVING);
+        let report = readiness.report(&SERVING, None);
         assert!(!report.ready);
         assert_eq!(report.state, State::Draining);
     }
@@ -368,7 +383,7 @@ mod tests {
     fn a_failed_reload_stays_ready_and_is_named() {
         let readiness = up();
         readiness.reload_finished(failed());
-        let report = readiness.report(&SERVING);
+        let report = readiness.report(&SERVING, None);
         assert!(report.ready && !report.checks.configuration.ok);
         assert_eq!(
             report.checks.configuration.detail,
@@ -376,15 +391,15 @@ mod tests {
              a.yaml:7: routes[0].upstream: no upstream of this name (and 2 more problems)"
         );
         readiness.reload_finished(ReloadOutcome { at: SystemTime::now(), generation: 4, result: Ok(()) });
-        assert!(readiness.report(&SERVING).checks.configuration.ok);
+        assert!(readiness.report(&SERVING, None).checks.configuration.ok);
     }
 
     #[test]
     fn a_certificate_out_of_its_time_stays_ready_and_is_named() {
-        let certificates = up().report(&SERVING).checks.certificates;
+        let certificates = up().report(&SERVING, None).checks.certificates;
         assert_eq!((certificates.ok, &*certificates.detail), (true, "certificates: 1, all of them good"));
         let overdue = vec!["a: expired".to_owned(), "b: expired".to_owned()];
-        let report = up().report(&Serving { overdue, ..SERVING });
+        let report = up().report(&Serving { overdue, ..SERVING }, None);
         assert!(report.ready && !report.checks.certificates.ok);
         assert_eq!(report.checks.certificates.detail, "a: expired; b: expired");
     }

@@ -17,7 +17,6 @@ use async_trait::async_trait;
 use log::{error, info, warn};
 use pingora_core::server::ShutdownWatch;
 use pingora_core::services::background::BackgroundService;
-use sd_notify::NotifyState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -59,7 +58,7 @@ impl Reloader {
             () = self.readiness.until_ready() => {}
             () = asked_to_end(&mut shutdown) => return,
         }
-        tell_ready();
+        systemd::ready();
         loop {
             tokio::select! {
                 () = self.signals.reload() => self.reload_beside_traffic().await,
@@ -75,7 +74,7 @@ impl Reloader {
             warn!("HUP: the embedded configuration serves, there is no file to read again");
             return self.outcome(Ok(()));
         };
-        tell_reloading();
+        systemd::reloading();
         let begun = Instant::now();
         let result = self.replace(path);
         match &result {
@@ -94,7 +93,7 @@ impl Reloader {
         }
         let outcome = self.outcome(result.map(drop).map_err(|problems| (&problems).into()));
         self.readiness.reload_finished(outcome.clone());
-        tell_ready();
+        systemd::ready();
         outcome
     }
 
@@ -147,7 +146,7 @@ impl Reloader {
             self.shared.metrics.reload_failed();
             let failure = ReloadFailure::new("the reload broke off; the log has the reason");
             self.readiness.reload_finished(self.outcome(Err(failure)));
-            tell_ready();
+            systemd::ready();
         }
     }
 
@@ -171,25 +170,6 @@ impl BackgroundService for Reloader {
 async fn asked_to_end(shutdown: &mut ShutdownWatch) {
     // A sender that is gone means the same.
     let _ = shutdown.wait_for(|ending| *ending).await;
-}
-
-/// Tells systemd that a reload began; `Type=notify-reload` needs the time beside it.
-fn tell_reloading() {
-    let mut states = vec![NotifyState::Reloading];
-    states.extend(NotifyState::monotonic_usec_now());
-    notify(&states);
-}
-
-/// Tells systemd that the process serves, which it does after a failed reload too.
-fn tell_ready() {
-    notify(&[NotifyState::Ready]);
-}
-
-fn notify(states: &[NotifyState<'_>]) {
-    // Does nothing where no service manager listens.
-    if let Err(error) = sd_notify::notify(states) {
-        warn!("cannot tell the service manager: {error}");
-    }
 }
 
 #[cfg(test)]

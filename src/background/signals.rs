@@ -9,8 +9,9 @@
 //! signal caught before anybody listens is kept either way. One thread waits in the pipe that the
 //! handlers write to; there is no polling.
 
-use log::info;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use crate::telemetry::logging;
+use log::{info, warn};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals as SignalQueue;
 use signal_hook::low_level;
 use std::io;
@@ -45,23 +46,24 @@ struct Inbox {
     reload: Notify,
     reopen: Notify,
     quit: Notify,
+    insistence: Notify,
     termination: watch::Sender<Option<Termination>>,
     /// Somebody takes care of [`Inbox::termination`].
     serving: AtomicBool,
 }
 
 impl CaughtSignals {
-    /// Catches HUP, USR1, TERM, INT and QUIT. To be called first thing in `main`.
+    /// Catches HUP, USR1, USR2, TERM, INT and QUIT. To be called first thing in `main`.
     ///
     /// # Errors
     /// When the system refuses a handler or the pipe behind it.
     pub fn install() -> io::Result<Self> {
-        let queue = SignalQueue::new([SIGHUP, SIGUSR1, SIGTERM, SIGINT, SIGQUIT])?;
+        let queue = SignalQueue::new([SIGHUP, SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGQUIT])?;
         Ok(CaughtSignals { queue })
     }
 
     /// For a command that serves: from here on HUP asks for a reload and USR1 for reopened log
-    /// files, now or as soon as somebody waits for them. TERM, INT and QUIT end the process with
+    /// files, now or as soon as somebody waits for them; USR2 does nothing but a line of the log. TERM, INT and QUIT end the process with
     /// exit code 0 until [`Signals::termination`] is called, and complete that from then on.
     ///
     /// # Errors
@@ -72,7 +74,8 @@ impl CaughtSignals {
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in self.queue.forever() {
                 if inbox.deliver(signal) == Delivered::NobodyServes {
-                    // Nothing has been accepted yet, so there is nothing to drain or to flush.
+                    // Nothing has been accepted yet, so there is nothing to drain.
+                    logging::flush();
                     low_level::exit(0);
                 }
             }
@@ -135,6 +138,11 @@ impl Signals {
         }
     }
 
+    /// Completes when the process is asked to leave once more: now, whatever runs.
+    pub async fn insistence(&self) {
+        self.inbox.insistence.notified().await;
+    }
+
     /// From here on TERM, INT and QUIT no longer end the process by themselves: the caller
     /// promises to look at [`Signals::termination`].
     pub fn claim(&self) -> watch::Receiver<Option<Termination>> {
@@ -156,6 +164,7 @@ impl Inbox {
             reload: Notify::new(),
             reopen: Notify::new(),
             quit: Notify::new(),
+            insistence: Notify::new(),
             termination: watch::Sender::new(None),
             serving: AtomicBool::new(false),
         }
@@ -171,6 +180,11 @@ impl Inbox {
                 self.reopen.notify_one();
                 return Delivered::Noted;
             }
+            SIGUSR2 => {
+                // Some programs upgrade by it; by itself it would end the process.
+                warn!("USR2 has no meaning here: for an upgrade start a new process with `run --upgrade`");
+                return Delivered::Noted;
+            }
             SIGQUIT => {
                 self.quit.notify_one();
                 return self.noted();
@@ -179,11 +193,14 @@ impl Inbox {
             _ => Termination::Interrupt,
         };
         info!("asked to leave by {termination:?}");
-        self.termination.send_if_modified(|first| {
+        let is_first = self.termination.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(termination);
             is_first
         });
+        if !is_first {
+            self.insistence.notify_one();
+        }
         self.noted()
     }
 
@@ -246,12 +263,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_request_to_leave_decides() {
+    async fn usr2_does_nothing_at_any_time() {
+        let signals = Signals::silent();
+        assert_eq!(signals.inbox.deliver(SIGUSR2), Delivered::Noted);
+        let asked = signals.claim();
+        assert_eq!(signals.inbox.deliver(SIGUSR2), Delivered::Noted);
+        assert_eq!(*asked.borrow(), None);
+    }
+
+    #[tokio::test]
+    async fn the_first_request_to_leave_decides_and_the_next_insists() {
         let signals = Signals::silent();
         let asked = signals.claim();
         assert_eq!(signals.inbox.deliver(SIGINT), Delivered::Noted);
+        assert!(timeout(SOON, signals.insistence()).await.is_err());
         assert_eq!(signals.inbox.deliver(SIGTERM), Delivered::Noted);
         assert_eq!(*asked.borrow(), Some(Termination::Interrupt));
         assert_eq!(signals.termination().await, Termination::Interrupt);
+        signals.insistence().await;
     }
 }

@@ -4,7 +4,7 @@ use super::admission::Admission;
 use super::census::Place;
 use super::connection::{Connection, Peers, TlsInfo, canonical_peer};
 use super::deadline::Deadline;
-use super::drain::{Drain, DrainGuard};
+use super::drain::{Drain, DrainGuard, Patience};
 use super::http::{self, Application};
 use super::http2;
 use super::idle::{Wait, Waited};
@@ -57,6 +57,8 @@ pub struct Door<A> {
     /// Counts open connections of this worker, against those of the process.
     pub share: Share,
 }
+    /// How long they may go on once they are to end.
+    pub patience: Arc<Patience>,
 
 impl<A: Application> Door<A> {
     /// Accepts until the post is left, then returns when its connections have drained.
@@ -84,8 +86,7 @@ impl<A: Application> Door<A> {
         }
         self.admit_backlog(&post, socket);
         drop(held);
-        let limit = self.snapshots.load().config.shutdown.drain.0;
-        post.drained(limit).await;
+        post.drained(&self.patience).await;
     }
 
     /// Closing the socket resets what the kernel has completed and nobody has accepted.

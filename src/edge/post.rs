@@ -4,14 +4,14 @@
 //! then on closes its connection, HTTP/2 clients get GOAWAY. Connections without a request, or with a part of its
 //! head, have a moment to send what may be on its way, then they close. What still runs after `shutdown.drain` is cut.
 
-use super::drain::Drain;
+use super::drain::{Drain, Patience};
 use super::idle::Waiting;
 use super::listener::{Listener, Settings};
 use pingora_core::server::ShutdownWatch;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// A client may have sent a request before it could know that its connection closes: for this long
 /// it is still answered.
@@ -62,19 +62,24 @@ impl Post {
         &self.open
     }
 
-    /// Returns when the last connection has ended. Call it after [`Post::leave`]; `limit` is how long
+    /// Returns when the last connection has ended. Call it after [`Post::leave`]; `patience` is how long
     /// what runs may go on.
-    pub async fn drained(&self, limit: Duration) {
-        let linger = LINGER.min(limit);
-        if timeout(linger, self.open.idle()).await.is_ok() {
-            return;
+    pub async fn drained(&self, patience: &Patience) {
+        let begun = Instant::now();
+        tokio::select! {
+            () = self.open.idle() => return,
+            () = sleep(LINGER) => {}
+            () = patience.over(begun) => {}
         }
         self.waiting.leave();
-        if timeout(limit - linger, self.open.idle()).await.is_ok() {
-            return;
+        tokio::select! {
+            // What has ended needs no cut, even if its time is over as well.
+            biased;
+            () = self.open.idle() => return,
+            () = patience.over(begun) => {}
         }
-        let name = &self.settings.current().name;
-        log::warn!("listener `{name}`: {} connections cut after {limit:?}", self.open.open());
+        let (name, after) = (&self.settings.current().name, begun.elapsed());
+        log::warn!("listener `{name}`: {} connections cut after {after:.1?}", self.open.open());
         self.waiting.cut();
         let _ = timeout(CUT, self.open.idle()).await;
     }

@@ -10,15 +10,24 @@ use async_trait::async_trait;
 use pingora_core::server::{ListenFds, ShutdownWatch};
 use pingora_core::services::Service;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
-/// Told when a worker's accept loops run, and when they have ended.
+/// Between two turns a worker tells of: often enough to be missed, seldom enough to cost nothing.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Told of a worker's life.
 pub trait WorkerEvents: Send + Sync {
     /// All listeners of the worker accept.
     fn up(&self);
     /// None does any more.
     fn down(&self);
+    /// Its thread gets round to it: once a second, from the first moment on.
+    fn turned(&self);
+    /// Nothing runs on it any more.
+    fn ended(&self);
 }
 
 /// One worker. Its descriptors of the listening sockets are its own: nobody else closes them.
@@ -52,6 +61,7 @@ impl<A: Application> Service for Worker<A> {
     /// The engine's own shutdown watch is not used: it turns only after the drain has ended.
     async fn start_service(&mut self, _fds: Option<ListenFds>, _shutdown: ShutdownWatch, _per_fd: usize) {
         let (mut open, mut loops) = (Vec::new(), JoinSet::new());
+        let turning = tokio::spawn(turn(Arc::clone(&self.events)));
         let mut up = false;
         while self.follow(&mut open, &mut loops) {
             // Readiness stays off while a worker does not accept where it should.
@@ -65,6 +75,8 @@ impl<A: Application> Service for Worker<A> {
             self.events.down();
         }
         while loops.join_next().await.is_some() {}
+        turning.abort();
+        self.events.ended();
     }
 
     fn name(&self) -> &str {
@@ -115,5 +127,15 @@ impl<A: Application> Worker<A> {
                 Some(_) = loops.join_next(), if !loops.is_empty() => {}
             }
         }
+    }
+}
+
+/// On the thread that serves, so that it stops when that stands still.
+async fn turn(events: Arc<dyn WorkerEvents>) {
+    let mut ticks = tokio::time::interval(TURN);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        events.turned();
     }
 }

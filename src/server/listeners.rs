@@ -1,8 +1,10 @@
-//! Listeners that change at a reload: what the reload loop asks for, done with the listener set.
+//! Listeners that change at a reload, and how long those that go may drain: what the reload loop asks for, done
+//! with the listener set.
 
 use crate::background::Readiness;
 use crate::background::reload::Listeners;
 use crate::config::Problems;
+use crate::edge::drain::Patience;
 use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::snapshot::Snapshot;
 use std::sync::Arc;
@@ -10,13 +12,15 @@ use std::sync::Arc;
 /// The sockets of the process, and who is told where they are.
 pub struct ProcessListeners {
     set: Arc<ListenerSet>,
+    patience: Arc<Patience>,
     readiness: Arc<Readiness>,
 }
 
 impl ProcessListeners {
-    /// Changes `set` and tells `readiness`.
-    pub fn new(set: &Arc<ListenerSet>, readiness: &Arc<Readiness>) -> Self {
-        ProcessListeners { set: Arc::clone(set), readiness: Arc::clone(readiness) }
+    /// Changes `set` and `patience`, and tells `readiness`.
+    pub fn new(set: &Arc<ListenerSet>, patience: &Arc<Patience>, readiness: &Arc<Readiness>) -> Self {
+        let (set, patience, readiness) = (Arc::clone(set), Arc::clone(patience), Arc::clone(readiness));
+        ProcessListeners { set, patience, readiness }
     }
 }
 
@@ -25,7 +29,9 @@ impl Listeners for ProcessListeners {
         match self.set.plan(next.listeners(), Vec::new()) {
             Ok(plan) => {
                 let (set, readiness) = (Arc::clone(&self.set), Arc::clone(&self.readiness));
+                let (patience, drain) = (Arc::clone(&self.patience), next.config.shutdown.drain.0);
                 Some(Box::new(move || {
+                    patience.change(drain);
                     set.commit(plan);
                     readiness.listeners_bound(set.addresses());
                 }))

@@ -12,6 +12,7 @@ use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
 use crate::background::expiry::{self, Expiry};
 use crate::background::gauges;
+use crate::background::heartbeat::Heartbeats;
 use crate::background::readiness::Readiness;
 use crate::background::reload::Reloader;
 use crate::background::signals::Signals;
@@ -19,7 +20,7 @@ use crate::background::ticket_rotation::TicketRotation;
 use crate::background::upstreams::Upstreams;
 use crate::config::Problems;
 use crate::edge::accept::Door;
-use crate::edge::drain::Drain;
+use crate::edge::drain::{Drain, Patience};
 use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::edge::refusal::Refusals;
 use crate::edge::share::Share;
@@ -100,7 +101,9 @@ struct Process {
     access_log: Arc<AccessLogWriter>,
     drain: Arc<Drain>,
     listeners: Arc<ListenerSet>,
+    heartbeats: Arc<Heartbeats>,
     handover: Arc<Handover>,
+    patience: Arc<Patience>,
 }
 
 /// What is used up by the start.
@@ -167,10 +170,22 @@ impl Process {
         let readiness = Arc::new(Readiness::new(workers));
         readiness.listeners_bound(listeners.addresses());
         gauges::publish(&metrics, &first);
-        let store = Arc::new(SnapshotStore::new(first));
-        let drain = Arc::new(Drain::default());
-        let process =
-            Process { path, signals, shared, store, readiness, access_log, drain, listeners, handover };
+        let heartbeats = Heartbeats::new(workers);
+        heartbeats.watch().map_err(|error| system("watch the workers", error))?;
+        let patience = Arc::new(Patience::new(first.config.shutdown.drain.0));
+        let process = Process {
+            path,
+            signals,
+            shared,
+            store: Arc::new(SnapshotStore::new(first)),
+            readiness,
+            access_log,
+            heartbeats,
+            drain: Arc::default(),
+            patience,
+            listeners,
+            handover,
+        };
         Ok((process, Taking { admin, predecessor, asked }))
     }
 
@@ -203,7 +218,8 @@ impl Process {
         let workers = snapshot.config.workers.resolve();
         for number in 0..workers {
             let door = self.door(self.gateway(&conf), workers);
-            let events = Arc::new(Ready(Arc::clone(&self.readiness)));
+            let (readiness, heartbeats) = (Arc::clone(&self.readiness), Arc::clone(&self.heartbeats));
+            let events = Arc::new(WorkerLife { number, readiness, heartbeats });
             let name = format!("worker {number}");
             let worker = server.add_service(Worker::new(name, door, self.listeners.follow(), events));
             worker.add_dependency(settled);
@@ -226,6 +242,7 @@ impl Process {
     fn refusals(&self) -> Refusals {
         Refusals { snapshots: Arc::clone(&self.store), recorder: Arc::new(self.records()) }
     }
+            patience: Arc::clone(&self.patience),
 
     fn door<A>(&self, app: A, workers: usize) -> Door<A> {
         Door {
@@ -241,16 +258,20 @@ impl Process {
     /// Port 7998, the reload loop, the rotation of ticket keys, the watch over certificates, and who comes before and after this
     /// process.
     fn add_operators(&self, server: &mut Server, taking: Taking, upstreams: Upstreams) {
-        let metrics = Arc::clone(&self.shared.metrics);
-        let state =
-            AdminState::new(self.path.clone(), Arc::clone(&self.store), Arc::clone(&self.readiness), metrics);
+        let state = AdminState::new(
+            self.path.clone(),
+            Arc::clone(&self.store),
+            Arc::clone(&self.readiness),
+            Arc::clone(&self.heartbeats),
+            Arc::clone(&self.shared.metrics),
+        );
         let reloader = Reloader {
             path: self.path.clone(),
             shared: self.shared.clone(),
             store: Arc::clone(&self.store),
             readiness: Arc::clone(&self.readiness),
             log_writer: Arc::clone(&self.access_log),
-            listeners: Arc::new(ProcessListeners::new(&self.listeners, &self.readiness)),
+            listeners: Arc::new(ProcessListeners::new(&self.listeners, &self.patience, &self.readiness)),
             upstreams,
             signals: self.signals.clone(),
         };
@@ -268,7 +289,9 @@ impl Process {
         beside(server, "handover", handover);
     }
 
+            patience: self.patience,
     fn leaving(self) -> Leaving {
+            heartbeats: self.heartbeats,
         Leaving {
             signals: self.signals,
             store: self.store,
@@ -312,14 +335,27 @@ fn lines(errors: &[BindError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-struct Ready(Arc<Readiness>);
+/// Who is told of one worker.
+struct WorkerLife {
+    number: usize,
+    readiness: Arc<Readiness>,
+    heartbeats: Arc<Heartbeats>,
+}
 
-impl WorkerEvents for Ready {
+impl WorkerEvents for WorkerLife {
     fn up(&self) {
-        self.0.worker_up();
+        self.readiness.worker_up();
     }
 
     fn down(&self) {
-        self.0.worker_down();
+        self.readiness.worker_down();
+    }
+
+    fn turned(&self) {
+        self.heartbeats.turned(self.number);
+    }
+
+    fn ended(&self) {
+        self.heartbeats.ended(self.number);
     }
 }

@@ -1,9 +1,10 @@
 //! Leaving: what runs is finished, nothing new is taken, and nobody waits for nothing.
 
 use crate::support::certificates::Authority;
+use crate::support::eventually::DEADLINE;
 use crate::support::http2::Http2;
 use crate::support::websocket::Socket;
-use crate::support::{Gate, Gateway, Origin, Reply};
+use crate::support::{Connection, Gate, Gateway, Origin, Reply};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,4 +119,60 @@ fn websockets_are_told_that_the_gateway_leaves() {
         assert_eq!(socket.wait_close_code(), Some(1001));
     }
     assert_eq!(gateway.wait_exit(SOON), 0);
+}
+
+/// A gateway that may drain for an hour, with a request that never ends, told to leave.
+fn draining(origin: &Origin) -> (Gateway, Connection) {
+    let gateway = Gateway::with_origin(&format!("{HELD}shutdown: {{ drain: 1h }}\n"), origin);
+    let mut connection = gateway.connect();
+    connection.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_requests(1);
+    gateway.term();
+    gateway.wait_log("draining for at most 3600s");
+    (gateway, connection)
+}
+
+const HELD: &str = "routes: [{ upstream: [\"{ORIGIN}\"], timeouts: { response: 1h } }]\n";
+
+#[test]
+fn who_asks_once_more_does_not_wait_for_what_runs() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let origin = Origin::script(|_| Reply::ok("never").after(&Gate::closed()));
+        let (mut gateway, _connection) = draining(&origin);
+        gateway.signal(signal);
+        assert_eq!(gateway.wait_exit(DEADLINE), 0);
+        assert!(
+            gateway.log().contains("asked to leave once more: 1 connections are cut"),
+            "{}",
+            gateway.log()
+        );
+        gateway.wait_record_of("/held");
+    }
+}
+
+#[test]
+fn who_asks_once_more_does_not_wait_for_load_balancers() {
+    let mut gateway = Gateway::start(&format!("{HELLO}shutdown: {{ delay: 1h }}\n"));
+    gateway.term();
+    gateway.wait_log("draining");
+    gateway.signal(libc::SIGINT);
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
+}
+
+#[test]
+fn a_drain_that_runs_heeds_a_reload() {
+    let origin = Origin::script(|_| Reply::ok("never").after(&Gate::closed()));
+    let (mut gateway, _connection) = draining(&origin);
+    gateway.write_config(&format!("{HELD}shutdown: {{ drain: 1s }}\n"));
+    gateway.sighup();
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
+    gateway.wait_record_of("/held");
+}
+
+#[test]
+fn usr2_does_nothing_but_a_line_of_the_log() {
+    let gateway = Gateway::start(HELLO);
+    gateway.signal(libc::SIGUSR2);
+    gateway.wait_log("USR2 has no meaning here");
+    assert_eq!(gateway.get("a", "/").text(), "hello");
 }

@@ -53,18 +53,24 @@ fn the_service_manager_hears_ready_reloading_and_stopping() {
 
 #[test]
 fn the_service_manager_follows_an_upgrade_and_sees_nobody_stop() {
-    let manager = Manager::new();
-    let mut old = manager.start();
-    manager.wait("READY=1");
-    let new = old.upgrade(HELLO);
-    manager.wait(&format!("MAINPID={}", new.pid()));
-    old.wait_log("serves as well");
-    old.signal(libc::SIGQUIT);
-    assert_eq!(old.wait_exit(DEADLINE), 0);
-    manager.socket.set_nonblocking(true).unwrap();
-    let mut buffer = [0; 4096];
-    while let Ok(count) = manager.socket.recv(&mut buffer) {
-        assert!(!String::from_utf8_lossy(&buffer[..count]).contains("STOPPING"));
+    for leave in [libc::SIGQUIT, libc::SIGTERM, libc::SIGINT] {
+        let manager = Manager::new();
+        let mut old = manager.start();
+        manager.wait("READY=1");
+        let new = old.upgrade(HELLO);
+        manager.wait(&format!("MAINPID={}", new.pid()));
+        old.wait_log("serves as well");
+        // Nor does it hear of a reload of the one that is not the service any more.
+        old.sighup();
+        old.wait_log("generation 2 serves");
+        old.signal(leave);
+        assert_eq!(old.wait_exit(DEADLINE), 0);
+        manager.socket.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 4096];
+        while let Ok(count) = manager.socket.recv(&mut buffer) {
+            let heard = String::from_utf8_lossy(&buffer[..count]);
+            assert!(!heard.contains("STOPPING") && !heard.contains("RELOADING"), "{heard}");
+        }
     }
 }
 

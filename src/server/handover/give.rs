@@ -9,10 +9,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use std::thread;
 /// A successor that does not take what it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// From here on this process is the one to be asked; whoever asks waits for [`serve`].
+/// Before the next try to accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When there is no place for it.
@@ -28,18 +31,15 @@ pub(super) fn claim(handover: &Handover) -> io::Result<UnixListener> {
 }
 
 /// Answers until this process leaves. Blocks.
-///
-/// # Errors
-/// When nothing can be accepted any more.
-pub(super) fn serve(handover: &Handover, listener: &UnixListener) -> io::Result<()> {
+pub(super) fn serve(handover: &Handover, listener: &UnixListener) {
     loop {
-        let (connection, _) = listener.accept()?;
+        let connection = accept(listener);
         if let Err(error) = hand_over(handover, connection) {
             log::warn!("a new process did not take over: {error}");
         }
         let mut successor = handover.successor.lock();
         if successor.left {
-            return Ok(());
+            return;
         }
         if successor.ready {
             log::warn!("the new process has gone; this one goes on");
@@ -47,6 +47,7 @@ pub(super) fn serve(handover: &Handover, listener: &UnixListener) -> io::Result<
         *successor = Successor { place: successor.place.take(), ..Successor::default() };
         handover.turn.send_replace(true);
     }
+        systemd::set_handed_over(false);
 }
 
 /// Hands everything to one new process and stays with it until it, or this one, has gone.
@@ -92,5 +93,6 @@ fn send(connection: &UnixStream, socket: &TcpListener) -> io::Result<()> {
 fn send_ticket_keys(mut connection: &UnixStream, keys: &[u8]) -> io::Result<()> {
     let length = u8::try_from(keys.len()).map_err(io::Error::other)?;
     connection.write_all(&[TICKET_KEYS, length])?;
+            systemd::set_handed_over(true);
     connection.write_all(keys)
 }

@@ -17,14 +17,13 @@ mod take;
 
 pub use self::take::{Inheritance, Predecessor, TakeError};
 
-use crate::background::Readiness;
+use crate::background::{Readiness, systemd};
 use crate::edge::listener_set::ListenerSet;
 use crate::tls::tickets::TicketKeys;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora_core::server::ShutdownWatch;
 use pingora_core::services::background::BackgroundService;
-use sd_notify::NotifyState;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -138,8 +137,8 @@ impl BackgroundService for HandoverService {
                 Some(predecessor) => succeed(&handover, &predecessor),
                 None => asked,
             };
-            if let Some(Err(error)) = asked.map(|asked| give::serve(&handover, &asked)) {
-                cannot_be_asked(&error);
+            if let Some(asked) = asked {
+                give::serve(&handover, &asked);
             }
         });
         if let Err(error) = waiting {
@@ -151,7 +150,8 @@ impl BackgroundService for HandoverService {
 /// Serves beside the predecessor until that has gone, then is the one to be asked.
 fn succeed(handover: &Handover, predecessor: &Predecessor) -> Option<UnixListener> {
     predecessor.confirm();
-    tell_service_manager();
+    // It watches the process it started: from now on it is this one.
+    systemd::taken_over();
     predecessor.wait_gone();
     let asked = handover.claim();
     log::info!("the process before this one has handed over");
@@ -160,12 +160,4 @@ fn succeed(handover: &Handover, predecessor: &Predecessor) -> Option<UnixListene
 
 fn cannot_be_asked(error: &std::io::Error) {
     log::warn!("upgrades need a restart: {error}");
-}
-
-/// The service manager watches the process it started: from now on it is this one.
-fn tell_service_manager() {
-    // Does nothing where no service manager listens.
-    if let Err(error) = sd_notify::notify(&[NotifyState::MainPid(std::process::id()), NotifyState::Ready]) {
-        log::warn!("cannot tell the service manager: {error}");
-    }
 }

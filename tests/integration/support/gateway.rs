@@ -27,6 +27,8 @@ pub struct Builder {
     values: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     dir: TempDir,
+    files: Option<u64>,
+    stderr: Option<Stdio>,
 }
 
 /// A running gateway.
@@ -65,9 +67,6 @@ impl Builder {
         self
     }
 
-    /// Writes a file beside the configuration.
-    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
-        std::fs::write(self.dir.path().join(name), content).expect("a file");
     /// Lets it have this many files open and no more.
     pub fn open_files(mut self, most: u64) -> Self {
         self.files = Some(most);
@@ -81,6 +80,9 @@ impl Builder {
     }
 
         self
+    /// Writes a file beside the configuration.
+    pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        std::fs::write(self.dir.path().join(name), content).expect("a file");
     }
 
     /// The folder of the configuration.
@@ -119,7 +121,14 @@ impl Gateway {
     /// Prepares one with this configuration.
     pub fn builder(template: &str) -> Builder {
         let dir = tempfile::tempdir().expect("a folder");
-        Builder { template: template.to_owned(), values: Vec::new(), environment: Vec::new(), dir }
+        Builder {
+            template: template.to_owned(),
+            values: Vec::new(),
+            environment: Vec::new(),
+            files: None,
+            stderr: None,
+            dir,
+        }
     }
 
     /// Starts one with this configuration and no origin.
@@ -138,7 +147,7 @@ impl Gateway {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("portcullis.yaml");
         std::fs::write(&file, fill(template, &self.values)).expect("a configuration");
-        let (child, stdout, stderr) = launch(&file, &["--upgrade"], &self.environment);
+        let (child, stdout, stderr) = launch(command(&file, &["--upgrade"], &self.environment), None);
         let (values, environment) = (self.values.clone(), self.environment.clone());
         let (port, admin, held) = (self.port, self.admin, Arc::clone(&self.held));
         Gateway { child, dir, values, environment, port, admin, held, stdout, stderr }
@@ -413,7 +422,7 @@ fn launch(file: &Path, arguments: &[&str], environment: &[(String, String)]) -> 
         .spawn()
         .expect("the gateway's process");
     let stdout = Lines::of(child.stdout.take().expect("a pipe"));
-    let stderr = Lines::of(child.stderr.take().expect("a pipe"));
+    let stderr = child.stderr.take().map(Lines::of).unwrap_or_default();
     (child, stdout, stderr)
 }
 

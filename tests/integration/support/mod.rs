@@ -17,6 +17,7 @@ pub mod origin;
 pub mod ports;
 pub mod response;
 pub mod service;
+pub mod threads;
 pub mod tls;
 pub mod websocket;
 pub mod wire;
