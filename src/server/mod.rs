@@ -26,12 +26,13 @@ use crate::edge::refusal::Refusals;
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
 use crate::proxy::{engine::Engine, gateway::Gateway, lane::Lane, record::Records};
-use crate::snapshot::{self, Shared, SnapshotStore};
+use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::tickets::TicketKeys;
 use parking_lot::Mutex;
+use crate::upstream::sticky;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::ServiceHandle;
@@ -39,7 +40,7 @@ use pingora_core::services::background::{BackgroundService, background_service};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why the gateway did not start.
@@ -140,23 +141,12 @@ impl Process {
         let tickets = TicketKeys::generate()
             .map_err(|error| system("make session ticket keys", io::Error::other(error)))?;
         let shared = Shared { metrics: Arc::clone(&metrics), tickets };
-        let first = snapshot::prepare(path.as_deref(), &shared, None).map_err(StartError::Refused)?;
-        logging::init(&first.config.log);
+        let (first, predecessor, mut inherited) = first_configuration(path.as_deref(), &shared, upgrade)?;
         if first.certificates.is_self_signed() {
             log::warn!("no certificate is configured: TLS clients get a self-signed one made just now");
         }
         expiry::tell(&first);
-        let address = first.config.admin.address;
-        let (predecessor, mut inherited) = if upgrade {
-            let (predecessor, inherited) = Predecessor::ask(address)?;
-            (Some(predecessor), inherited)
-        } else {
-            (None, Inheritance::default())
-        };
-        if upgrade && !shared.tickets.adopt(&inherited.ticket_keys) {
-            log::warn!("no ticket keys came with the sockets: TLS sessions begin anew");
-        }
-        let workers = first.config.workers.resolve();
+        let (workers, address) = (first.config.workers.resolve(), first.config.admin.address);
         let admin = bind_admin(address, &mut inherited.sockets)?;
         let listeners = Arc::new(ListenerSet::new(workers, Arc::clone(&metrics)));
         listeners.commit(listeners.plan(first.listeners(), inherited.sockets).map_err(StartError::Bind)?);
@@ -306,6 +296,33 @@ impl Process {
 
 /// Runs `task` on a thread of its own.
 fn beside<T: BackgroundService + Send + Sync + 'static>(
+/// The configuration to begin with and, for an upgrade, what the process before this one hands over.
+fn first_configuration(
+    path: Option<&Path>,
+    shared: &Shared,
+    upgrade: bool,
+) -> Result<(Snapshot, Option<Predecessor>, Inheritance), StartError> {
+    let compile = || snapshot::prepare(path, shared, None).map_err(StartError::Refused);
+    let mut first = compile()?;
+    logging::init(&first.config.log);
+    descriptors::raise_limit();
+    if !upgrade {
+        return Ok((first, None, Inheritance::default()));
+    }
+    let (predecessor, inherited) = Predecessor::ask(first.config.admin.address)?;
+    if !shared.tickets.adopt(&inherited.ticket_keys) {
+        log::warn!("no ticket keys came with the sockets: TLS sessions begin anew");
+    }
+    if let Some(secret) = inherited.sticky_secret {
+        sticky::adopt_process_secret(secret);
+        // It was compiled before, because who is refused must not disturb the one that serves by asking.
+        if first.pools.values().any(|pool| pool.sticky_cookie().is_some()) {
+            first = compile()?;
+        }
+    }
+    Ok((first, Some(predecessor), inherited))
+}
+
     server: &mut Server,
     name: &str,
     task: T,

@@ -2,11 +2,13 @@
 //!
 //! The value is a MAC of upstream and endpoint: it names no address, cannot be made up for an endpoint a
 //! client was not given, and needs no memory here. With a secret from a file it holds over restarts and for
-//! all gateways that have the file, else for as long as the process lives. Knows nothing of requests.
+//! all gateways that have the file, else for as long as the process lives and those that take over from it.
+//! Knows nothing of requests.
 
 use crate::config::{Problem, Problems, Source, StickyConfig, file};
 use boring::hash::hmac_sha256;
 use http::HeaderValue;
+use parking_lot::RwLock;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,7 +17,20 @@ use std::time::Duration;
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// For upstreams without a secret of their own.
-static PROCESS_SECRET: LazyLock<[u8; 32]> = LazyLock::new(rand::random);
+static PROCESS_SECRET: LazyLock<RwLock<ProcessSecret>> = LazyLock::new(|| RwLock::new(rand::random()));
+
+/// A secret made by a process, for itself and those that take over from it.
+pub type ProcessSecret = [u8; 32];
+
+/// The secret of upstreams without one of their own, for a process that takes over.
+pub fn process_secret() -> ProcessSecret {
+    *PROCESS_SECRET.read()
+}
+
+/// Takes the secret of the process before this one; what is compiled from now on goes by it.
+pub fn adopt_process_secret(secret: ProcessSecret) {
+    *PROCESS_SECRET.write() = secret;
+}
 
 /// `sticky:` of an upstream, compiled.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,7 +60,7 @@ impl Sticky {
         problems: &mut Problems,
     ) -> Option<Sticky> {
         let secret = match &config.secret_file {
-            None => PROCESS_SECRET.to_vec(),
+            None => process_secret().to_vec(),
             Some(file) => match read_secret(&source.resolve(file)) {
                 Ok(secret) => secret,
                 Err(reason) => {

@@ -275,3 +275,49 @@ fn tls12_sessions_resume_across_an_upgrade() {
 fn tls13_sessions_resume_across_an_upgrade() {
     sessions_resume_across_an_upgrade(SslVersion::TLS1_3);
 }
+
+#[test]
+fn a_want_of_descriptors_passes_and_upgrades_go_on() {
+    let mut old = Gateway::start(&body("old"));
+    let limit = old.limit_open_files_to_what_is_open();
+    let place = std::fs::read_dir(old.dir()).unwrap().map(|file| file.unwrap().path());
+    let place =
+        place.filter(|path| path.extension().is_some_and(|it| it == "sock")).next().expect("a socket");
+    let asking = std::os::unix::net::UnixStream::connect(place).expect("somebody listens");
+    old.wait_log("a new process cannot be heard for the time being");
+    drop(asking);
+    old.set_open_files(limit);
+    let new = old.upgrade(&body("new"));
+    old.wait_log(SERVES);
+    quit(&mut old);
+    assert_eq!(new.get("a", "/").text(), "new");
+}
+
+#[test]
+fn clients_stay_with_their_endpoints_across_an_upgrade() {
+    let origins = ["a", "b", "c"].map(Origin::fixed);
+    let addresses = origins.each_ref().map(|origin| format!("\"{}\"", origin.address())).join(", ");
+    let yaml = format!(
+        "routes: [{{ upstream: app }}]\n\
+         upstreams: {{ app: {{ endpoints: [{addresses}], sticky: {{ cookie: sid }} }} }}\n"
+    );
+    let mut old = Gateway::start(&yaml);
+    let first = old.get("a", "/");
+    let cookie = first.header("set-cookie").expect("a cookie").split(';').next().unwrap().to_owned();
+    let mut processes = Vec::new();
+    // The second takes the secret over from one that has it from the first.
+    for _ in 0..2 {
+        let new = old.upgrade(&yaml);
+        old.wait_log(SERVES);
+        let visit = || {
+            let answer = old.connect().get("a", "/", &format!("Cookie: {cookie}\r\n"));
+            (answer.text().to_owned(), answer.header("set-cookie").map(str::to_owned))
+        };
+        // Whichever of the two it meets, and then the new one.
+        (0..8).for_each(|_| assert_eq!(visit(), (first.text().to_owned(), None)));
+        old.signal(libc::SIGQUIT);
+        new.wait_log("has handed over");
+        (0..8).for_each(|_| assert_eq!(visit(), (first.text().to_owned(), None)));
+        processes.push(std::mem::replace(&mut old, new));
+    }
+}

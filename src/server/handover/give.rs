@@ -1,6 +1,8 @@
-//! The old process's side: sockets and ticket keys to whoever is of the same user, one at a time.
+//! The old process's side: sockets and secrets to whoever is of the same user, one at a time.
 
-use super::{END, Handover, READY, SOCKET, Successor, TICKET_KEYS, place};
+use super::{END, Handover, READY, SOCKET, STICKY_SECRET, Successor, TICKET_KEYS, place};
+use crate::background::systemd;
+use crate::upstream::sticky;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
 use std::io::{self, IoSlice, Read, Write};
@@ -60,7 +62,8 @@ fn hand_over(handover: &Handover, mut connection: UnixStream) -> io::Result<()> 
     for socket in handover.sockets()? {
         send(&connection, &socket)?;
     }
-    send_ticket_keys(&connection, &handover.tickets.export())?;
+    send_secret(&connection, TICKET_KEYS, &handover.tickets.export())?;
+    send_secret(&connection, STICKY_SECRET, &sticky::process_secret())?;
     connection.write_all(&[END])?;
     {
         let mut successor = handover.successor.lock();
@@ -90,9 +93,8 @@ fn send(connection: &UnixStream, socket: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-fn send_ticket_keys(mut connection: &UnixStream, keys: &[u8]) -> io::Result<()> {
-    let length = u8::try_from(keys.len()).map_err(io::Error::other)?;
-    connection.write_all(&[TICKET_KEYS, length])?;
-            systemd::set_handed_over(true);
-    connection.write_all(keys)
+fn send_secret(mut connection: &UnixStream, kind: u8, secret: &[u8]) -> io::Result<()> {
+    let length = u8::try_from(secret.len()).map_err(io::Error::other)?;
+    connection.write_all(&[kind, length])?;
+    connection.write_all(secret)
 }

@@ -6,10 +6,11 @@
 //! A new process that fails is a connection that ends: the old one serves on as if nothing had been.
 //! While a ready successor lives the admin port is its own, so that probes and scrapes see one process.
 //!
-//! Ticket keys go the same way, from memory to memory, so that TLS sessions resume on the new process.
+//! Ticket keys and the secret of sticky cookies go the same way, from memory to memory, so that TLS sessions
+//! resume on the new process and clients stay with their endpoints.
 //!
-//! The talk: one byte for each message, the sockets as rights (SCM_RIGHTS) beside theirs, the ticket keys
-//! with their length behind theirs.
+//! The talk: one byte for each message, the sockets as rights (SCM_RIGHTS) beside theirs, secrets with their
+//! length behind theirs. A secret it does not know is left out by the one that takes over.
 
 mod give;
 mod place;
@@ -34,6 +35,8 @@ use tokio::sync::watch;
 const SOCKET: u8 = b'S';
 /// Old to new: the keys of session tickets follow, their length (one byte) first.
 const TICKET_KEYS: u8 = b'T';
+/// Old to new: the secret of sticky cookies follows, its length (one byte) first.
+const STICKY_SECRET: u8 = b'C';
 /// Old to new: that was the last one.
 const END: u8 = b'.';
 /// New to old: the new process serves. Old to new: noted, QUIT works from now on.

@@ -1,6 +1,7 @@
 //! The new process's side: asks the old one for its sockets, and says when it serves.
 
-use super::{END, MAX_SOCKETS, READY, SOCKET, TICKET_KEYS, place};
+use super::{END, MAX_SOCKETS, READY, SOCKET, STICKY_SECRET, TICKET_KEYS, place};
+use crate::upstream::sticky::ProcessSecret;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg};
 use std::io::{self, IoSliceMut, Read, Write};
@@ -26,11 +27,14 @@ pub struct Inheritance {
     pub sockets: Vec<TcpListener>,
     /// As `TicketKeys::export` gave them.
     pub ticket_keys: Vec<u8>,
+    /// Of sticky cookies, unless the old one is too old to tell.
+    pub sticky_secret: Option<ProcessSecret>,
 }
 
 enum Message {
     Socket(TcpListener),
-    TicketKeys(Vec<u8>),
+    /// Of which kind, and what it is.
+    Secret(u8, Vec<u8>),
     End,
 }
 
@@ -72,7 +76,9 @@ impl Predecessor {
         loop {
             match receive(&connection)? {
                 Message::End => break,
-                Message::TicketKeys(keys) => inherited.ticket_keys = keys,
+                Message::Secret(TICKET_KEYS, keys) => inherited.ticket_keys = keys,
+                Message::Secret(STICKY_SECRET, secret) => inherited.sticky_secret = secret.try_into().ok(),
+                Message::Secret(..) => {}
                 Message::Socket(_) if inherited.sockets.len() == MAX_SOCKETS => {
                     return Err(io::Error::other("too many sockets").into());
                 }
@@ -104,14 +110,14 @@ fn receive(mut connection: &UnixStream) -> io::Result<Message> {
     let (length, socket) = receive_byte(connection, &mut byte)?;
     match (length, byte, socket) {
         (1, [SOCKET], Some(socket)) => Ok(Message::Socket(TcpListener::from(socket))),
-        (1, [TICKET_KEYS], None) => {
+        (1, [END], None) => Ok(Message::End),
+        (1, [kind], None) if kind.is_ascii_uppercase() && kind != SOCKET => {
             let mut length = [0];
             connection.read_exact(&mut length)?;
-            let mut keys = vec![0; usize::from(length[0])];
-            connection.read_exact(&mut keys)?;
-            Ok(Message::TicketKeys(keys))
+            let mut secret = vec![0; usize::from(length[0])];
+            connection.read_exact(&mut secret)?;
+            Ok(Message::Secret(kind, secret))
         }
-        (1, [END], None) => Ok(Message::End),
         (0, ..) => Err(io::ErrorKind::UnexpectedEof.into()),
         _ => Err(io::Error::other("it says what this version does not understand")),
     }
