@@ -17,6 +17,12 @@ pub fn publish(metrics: &Metrics, serving: &Snapshot) {
     metrics.config_generation(serving.generation);
     show_certificates(metrics, serving.certificates.certificates());
     show_upstreams(serving);
+    retain(metrics, serving);
+}
+
+/// Drops every series of what `serving` does not have: what it has left behind, and what a file that was
+/// refused would have had.
+pub fn retain(metrics: &Metrics, serving: &Snapshot) {
     // The two names of requests that no route took are series of the process, not of a file.
     let routes = serving.routes.iter().map(|route| route.name.as_str());
     let routes: Vec<&str> = routes.chain(["none", "rejected"]).collect();

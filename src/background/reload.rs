@@ -83,7 +83,7 @@ impl Reloader {
                 info!("generation {generation} serves, {} read in {took} ms", path.display());
             }
             Err(problems) => {
-                self.shared.metrics.reload_failed();
+                self.count_failure();
                 for problem in &problems.0 {
                     error!("{problem}");
                 }
@@ -143,7 +143,7 @@ impl Reloader {
         if let Err(error) = tokio::task::spawn_blocking(move || reloader.reload()).await {
             // A defect of ours, caught here so that the gateway serves on and says so.
             error!("a reload broke off: {error}");
-            self.shared.metrics.reload_failed();
+            self.count_failure();
             let failure = ReloadFailure::new("the reload broke off; the log has the reason");
             self.readiness.reload_finished(self.outcome(Err(failure)));
             systemd::ready();
@@ -153,6 +153,12 @@ impl Reloader {
     fn reopen(&self) {
         info!("reopening log files");
         self.log_writer.reopen();
+    /// Compiling made series for what would have served.
+    fn count_failure(&self) {
+        self.shared.metrics.reload_failed();
+        gauges::retain(&self.shared.metrics, &self.store.load());
+    }
+
     }
 
     fn outcome(&self, result: Result<(), ReloadFailure>) -> ReloadOutcome {

@@ -144,3 +144,29 @@ fn kept_upstreams_keep_their_connections() {
     gateway.get("a", "/");
     assert_eq!(origin.connections(), 1);
 }
+
+#[test]
+fn a_refused_file_leaves_nothing_behind() {
+    let gateway = Gateway::start(&body("good"));
+    let phantom = "routes:\n  - { name: app, hosts: [a], respond: { body: x } }\n  - { name: phantom, upstream: phantom }\n\
+                   upstreams: { phantom: { endpoints: [\"127.0.0.1:1\"], health_check: { type: tcp } } }\n";
+    let listeners = "listeners:\n  - { name: edge, address: \"127.0.0.1:{PORT}\" }\n  \
+                     - { name: phantom, address: \"127.0.0.1:{PORT2}\" }\n";
+    let second =
+        std::net::SocketAddr::from(([127, 0, 0, 1], gateway.value("PORT2").parse().expect("a port")));
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("a process").count();
+    let before = threads();
+    for (reason, named) in [
+        ("not_found: { body_file: nosuch }\n", "not_found.body_file"),
+        ("workers: 7\n", "workers"),
+        ("admin: { address: \"127.0.0.1:1\" }\n", "admin.address"),
+        ("access_log: { output: missing/folder/access.log }\n", "access_log.output"),
+    ] {
+        gateway.reload_refused(&format!("{phantom}{listeners}{reason}"), &[named]);
+        let series = gateway.admin("/metrics");
+        assert!(!series.text().contains("phantom"), "{named}: {}", series.text());
+        assert!(TcpStream::connect(second).is_err(), "{named}: a listener nobody wants");
+    }
+    until("no more threads than before", || threads() <= before + 1);
+    assert_eq!(gateway.get("a", "/").text(), "good");
+}
