@@ -9,6 +9,7 @@
 pub mod certificates;
 pub mod guard;
 pub mod health;
+mod places;
 pub mod problem;
 pub mod routes;
 pub mod service;
@@ -16,8 +17,8 @@ pub mod status;
 pub mod upstreams;
 
 use crate::background::Readiness;
-use crate::snapshot::SnapshotStore;
 use crate::background::heartbeat::Heartbeats;
+use crate::snapshot::SnapshotStore;
 use crate::telemetry::metrics::Metrics;
 use axum::Router;
 use axum::http::{HeaderValue, header};
@@ -39,9 +40,9 @@ pub struct AdminState {
     pub store: Arc<SnapshotStore>,
     /// What the process knows of its own state.
     pub readiness: Arc<Readiness>,
-    /// Every metric.
     /// Whether the workers turn.
     pub heartbeats: Arc<Heartbeats>,
+    /// Every metric.
     pub metrics: Arc<Metrics>,
     /// When the process started, for a human.
     pub started: SystemTime,
@@ -55,8 +56,8 @@ impl AdminState {
         path: Option<PathBuf>,
         store: Arc<SnapshotStore>,
         readiness: Arc<Readiness>,
-        metrics: Arc<Metrics>,
         heartbeats: Arc<Heartbeats>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let (started, started_instant) = (SystemTime::now(), Instant::now());
         AdminState { path, store, readiness, heartbeats, metrics, started, started_instant }

@@ -1,11 +1,14 @@
 //! The door of the admin port: accepts, bounds, and hands each connection to the router.
 //!
-//! Everything a client can hold is bounded: connections at once, bytes and seconds of a request
-//! head, seconds of a connection. It goes on answering while the process drains, so that a probe
-//! sees "draining" and not a refused connection; it ends with the process.
+//! Everything a client can hold is bounded: connections at once ([`super::places`]), bytes and seconds of a
+//! request head, seconds of a connection. It goes on answering while the process drains, so that a probe
+//! sees "draining" and not a refused connection, and when traffic has used up all descriptors; it ends with
+//! the process.
 
 use super::guard::Peer;
+use super::places::{Place, Places};
 use super::{AdminState, router};
+use crate::background::descriptors;
 use async_trait::async_trait;
 use axum::Router;
 use hyper::body::Incoming;
@@ -17,25 +20,24 @@ use log::{debug, error, warn};
 use parking_lot::Mutex;
 use pingora_core::server::ShutdownWatch;
 use pingora_core::services::background::BackgroundService;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Connections at once; more wait in the backlog of the socket.
-const CONNECTIONS: usize = 512;
 /// Bytes of a request head.
 const HEAD_BYTES: usize = 16 * 1024;
 /// A whole request head, from the moment the connection is free for one.
-const HEAD_DEADLINE: Duration = Duration::from_secs(10);
+const HEAD_DEADLINE: Duration = Duration::from_secs(2);
 /// A connection. Bounds clients that ask and never read.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 /// What an answer that is on its way gets after that.
 const CONNECTION_GRACE: Duration = Duration::from_secs(5);
-/// Before the next accept when the system is out of descriptors.
+/// Before the next accept when there are no descriptors or no memory at all.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the admin API on a socket that is bound already. To be run with one thread.
@@ -72,19 +74,12 @@ impl BackgroundService for AdminService {
 }
 
 async fn accept(socket: TcpListener, router: Router, mut turn: watch::Receiver<bool>) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Places::default());
     loop {
-        // Never closed, so always a permit in the end.
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else {
-            return;
-        };
         match next(&socket, &mut turn).await {
             Ok((stream, peer)) => {
-                let router = router.clone();
-                tokio::spawn(async move {
-                    serve(stream, peer, router).await;
-                    drop(permit);
-                });
+                let place = places.take(peer.ip());
+                tokio::spawn(serve(stream, peer, router.clone(), place));
             }
             Err(error) => {
                 warn!("cannot accept: {error}");
@@ -103,13 +98,23 @@ async fn next(
         // It fails when nobody is left to change it: then it is as it was.
         let _ = turn.wait_for(|ours| *ours).await;
         tokio::select! {
-            accepted = socket.accept() => return accepted,
+            accepted = accept_at_any_rate(socket) => return accepted,
             Ok(_) = turn.wait_for(|ours| !*ours) => {}
         }
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, router: Router) {
+/// One that needs no descriptor below the limit.
+async fn accept_at_any_rate(socket: &TcpListener) -> std::io::Result<(TcpStream, SocketAddr)> {
+    match socket.accept().await {
+        Err(error) if descriptors::is_want_of_them(&error) => {
+            poll_fn(|context| descriptors::beyond_the_limit(|| socket.poll_accept(context))).await
+        }
+        accepted => accepted,
+    }
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, router: Router, place: Place) {
     // Answers are written at once or nearly so; a failure costs a little delay.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
@@ -125,6 +130,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, router: Router) {
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = place.lost() => return,
         () = sleep(CONNECTION_LIFE) => {
             connection.as_mut().graceful_shutdown();
             timeout(CONNECTION_GRACE, connection).await.unwrap_or(Ok(()))

@@ -2,17 +2,18 @@
 //!
 //! Nothing here is called by a request, and nothing here takes a lock that a request takes.
 
+pub mod descriptors;
 pub mod expiry;
 pub mod fixed;
 pub mod gauges;
 pub mod health;
-pub mod names;
 pub mod heartbeat;
+pub mod names;
 pub mod readiness;
 pub mod reload;
 pub mod signals;
-pub mod ticket_rotation;
 pub mod systemd;
+pub mod ticket_rotation;
 pub mod upstreams;
 
 pub use expiry::Expiry;

@@ -8,7 +8,7 @@
 use super::readiness::{Readiness, ReloadFailure, ReloadOutcome};
 use super::signals::Signals;
 use super::upstreams::Upstreams;
-use super::{expiry, fixed, gauges};
+use super::{descriptors, expiry, fixed, gauges, systemd};
 use crate::config::Problems;
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
@@ -112,8 +112,8 @@ impl Reloader {
         if !problems.is_empty() {
             return Err(problems);
         }
-        self.log_writer.set_memory(next.config.log.memory);
         logging::reconfigure(&next.config.log);
+        self.log_writer.set_memory(next.config.log.memory);
         self.upstreams.settle(&next);
         self.store.publish(next);
         self.upstreams.published();
@@ -124,6 +124,9 @@ impl Reloader {
         self.shared.metrics.reload_succeeded();
         gauges::publish(&self.shared.metrics, &serving);
         expiry::tell(&serving);
+        if serving.config.listeners != current.config.listeners {
+            descriptors::warn_if_short(&serving.config);
+        }
         Ok(serving.generation)
     }
 
@@ -150,15 +153,15 @@ impl Reloader {
         }
     }
 
-    fn reopen(&self) {
-        info!("reopening log files");
-        self.log_writer.reopen();
     /// Compiling made series for what would have served.
     fn count_failure(&self) {
         self.shared.metrics.reload_failed();
         gauges::retain(&self.shared.metrics, &self.store.load());
     }
 
+    fn reopen(&self) {
+        info!("reopening log files");
+        self.log_writer.reopen();
     }
 
     fn outcome(&self, result: Result<(), ReloadFailure>) -> ReloadOutcome {

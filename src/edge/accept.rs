@@ -32,12 +32,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// First byte of a TLS handshake record (RFC 8446 section 5.1). No HTTP method begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// Pause after accept fails for want of descriptors or memory: it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Nobody needs to read more often why it fails.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// A worker with more than its share of the connections lets the others accept for this long.
 const SHARE_PAUSE: Duration = Duration::from_millis(1);
@@ -54,17 +57,18 @@ pub struct Door<A> {
     pub refusals: Refusals,
     /// Counts open connections of the process.
     pub drain: Arc<Drain>,
+    /// How long they may go on once they are to end.
+    pub patience: Arc<Patience>,
     /// Counts open connections of this worker, against those of the process.
     pub share: Share,
 }
-    /// How long they may go on once they are to end.
-    pub patience: Arc<Patience>,
 
 impl<A: Application> Door<A> {
     /// Accepts until the post is left, then returns when its connections have drained.
     pub async fn accept_loop(self: Arc<Self>, listening: Listening, post: Arc<Post>) {
         let Listening { socket, held } = listening;
         let mut leaving = post.leaving();
+        let mut said: Option<Instant> = None;
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
@@ -79,7 +83,10 @@ impl<A: Application> Door<A> {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    log::error!("listener `{}` cannot accept: {error}", post.listener().name);
+                    if said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+                        log::error!("listener `{}` cannot accept: {error}", post.listener().name);
+                        said = Some(Instant::now());
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -18,6 +18,7 @@ use crate::background::reload::Reloader;
 use crate::background::signals::Signals;
 use crate::background::ticket_rotation::TicketRotation;
 use crate::background::upstreams::Upstreams;
+use crate::background::{descriptors, gauges};
 use crate::config::Problems;
 use crate::edge::accept::Door;
 use crate::edge::drain::{Drain, Patience};
@@ -31,8 +32,8 @@ use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::tickets::TicketKeys;
-use parking_lot::Mutex;
 use crate::upstream::sticky;
+use parking_lot::Mutex;
 use pingora_core::server::configuration::ServerConf;
 use pingora_core::server::{RunArgs, Server};
 use pingora_core::services::ServiceHandle;
@@ -100,11 +101,11 @@ struct Process {
     store: Arc<SnapshotStore>,
     readiness: Arc<Readiness>,
     access_log: Arc<AccessLogWriter>,
-    drain: Arc<Drain>,
-    listeners: Arc<ListenerSet>,
     heartbeats: Arc<Heartbeats>,
-    handover: Arc<Handover>,
+    drain: Arc<Drain>,
     patience: Arc<Patience>,
+    listeners: Arc<ListenerSet>,
+    handover: Arc<Handover>,
 }
 
 /// What is used up by the start.
@@ -133,6 +134,7 @@ impl Process {
             snapshot.routes.len(),
             snapshot.pools.len(),
         );
+        descriptors::warn_if_short(&snapshot.config);
     }
 
     /// Everything that can fail, before anything is served; every port is bound.
@@ -232,7 +234,6 @@ impl Process {
     fn refusals(&self) -> Refusals {
         Refusals { snapshots: Arc::clone(&self.store), recorder: Arc::new(self.records()) }
     }
-            patience: Arc::clone(&self.patience),
 
     fn door<A>(&self, app: A, workers: usize) -> Door<A> {
         Door {
@@ -241,6 +242,7 @@ impl Process {
             metrics: Arc::clone(&self.shared.metrics),
             refusals: self.refusals(),
             drain: Arc::clone(&self.drain),
+            patience: Arc::clone(&self.patience),
             share: Share::new(workers),
         }
     }
@@ -279,9 +281,7 @@ impl Process {
         beside(server, "handover", handover);
     }
 
-            patience: self.patience,
     fn leaving(self) -> Leaving {
-            heartbeats: self.heartbeats,
         Leaving {
             signals: self.signals,
             store: self.store,
@@ -289,13 +289,13 @@ impl Process {
             listeners: self.listeners,
             handover: self.handover,
             drain: self.drain,
+            patience: self.patience,
             access_log: self.access_log,
+            heartbeats: self.heartbeats,
         }
     }
 }
 
-/// Runs `task` on a thread of its own.
-fn beside<T: BackgroundService + Send + Sync + 'static>(
 /// The configuration to begin with and, for an upgrade, what the process before this one hands over.
 fn first_configuration(
     path: Option<&Path>,
@@ -323,6 +323,8 @@ fn first_configuration(
     Ok((first, Some(predecessor), inherited))
 }
 
+/// Runs `task` on a thread of its own.
+fn beside<T: BackgroundService + Send + Sync + 'static>(
     server: &mut Server,
     name: &str,
     task: T,

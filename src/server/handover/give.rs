@@ -9,15 +9,15 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
 use std::time::Duration;
 
-use std::thread;
 /// A successor that does not take what it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// From here on this process is the one to be asked; whoever asks waits for [`serve`].
 /// Before the next try to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
+
+/// From here on this process is the one to be asked; whoever asks waits for [`serve`].
 ///
 /// # Errors
 /// When there is no place for it.
@@ -47,9 +47,25 @@ pub(super) fn serve(handover: &Handover, listener: &UnixListener) {
             log::warn!("the new process has gone; this one goes on");
         }
         *successor = Successor { place: successor.place.take(), ..Successor::default() };
+        systemd::set_handed_over(false);
         handover.turn.send_replace(true);
     }
-        systemd::set_handed_over(false);
+}
+
+/// The next who asks. What keeps it from being accepted, such as a want of descriptors, passes.
+fn accept(listener: &UnixListener) -> UnixStream {
+    let mut said = false;
+    loop {
+        match listener.accept() {
+            Ok((connection, _)) => return connection,
+            Err(error) => {
+                if !std::mem::replace(&mut said, true) {
+                    log::warn!("a new process cannot be heard for the time being: {error}");
+                }
+                thread::park_timeout(ACCEPT_PAUSE);
+            }
+        }
+    }
 }
 
 /// Hands everything to one new process and stays with it until it, or this one, has gone.
@@ -77,6 +93,7 @@ fn hand_over(handover: &Handover, mut connection: UnixStream) -> io::Result<()> 
     while connection.read(&mut message)? > 0 {
         if message == [READY] && !handover.successor.lock().left {
             handover.successor.lock().ready = true;
+            systemd::set_handed_over(true);
             handover.turn.send_replace(false);
             connection.write_all(&[READY])?;
             log::info!("process {} serves as well: QUIT makes this one leave", peer.pid());

@@ -11,6 +11,7 @@ use super::response::Response;
 use super::tls::TlsClient;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -26,9 +27,9 @@ pub struct Builder {
     template: String,
     values: Vec<(String, String)>,
     environment: Vec<(String, String)>,
-    dir: TempDir,
     files: Option<u64>,
     stderr: Option<Stdio>,
+    dir: TempDir,
 }
 
 /// A running gateway.
@@ -79,10 +80,10 @@ impl Builder {
         self
     }
 
-        self
     /// Writes a file beside the configuration.
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         std::fs::write(self.dir.path().join(name), content).expect("a file");
+        self
     }
 
     /// The folder of the configuration.
@@ -112,7 +113,11 @@ impl Builder {
         std::fs::write(&file, fill(&self.template, &values)).expect("a configuration");
         let run_directory = ("RUNTIME_DIRECTORY".to_owned(), self.dir.path().display().to_string());
         let environment = [vec![run_directory], self.environment].concat();
-        let (child, stdout, stderr) = launch(&file, &[], &environment);
+        let mut command = command(&file, &[], &environment);
+        if let Some(most) = self.files {
+            limit_files(&mut command, most);
+        }
+        let (child, stdout, stderr) = launch(command, self.stderr);
         Gateway { child, dir: self.dir, values, environment, port, admin, held, stdout, stderr }
     }
 }
@@ -358,6 +363,26 @@ impl Gateway {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
+    /// Takes from it the right to open one file more than it has; gives the limit there was.
+    pub fn limit_open_files_to_what_is_open(&self) -> libc::rlimit {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        let is_free = |number: &u64| !Path::new(&format!("{folder}/{number}")).is_symlink();
+        let first_free = (0..).find(is_free).expect("a number");
+        let before = self.set_open_files(libc::rlimit { rlim_cur: 0, rlim_max: 0 });
+        self.set_open_files(libc::rlimit { rlim_cur: first_free, ..before });
+        before
+    }
+
+    /// Changes how many files it may have open; gives the limit there was.
+    pub fn set_open_files(&self, limit: libc::rlimit) -> libc::rlimit {
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let new = if limit.rlim_max == 0 { std::ptr::null() } else { &raw const limit };
+        let pid = self.child.id() as i32;
+        // SAFETY: it reads and writes structs that are there for the time of the call.
+        assert_eq!(unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, new, &raw mut before) }, 0);
+        before
+    }
+
     /// Waits for 200 from `/readyz`; the error is the exit code when it left instead.
     pub fn wait_ready(&mut self) -> Result<(), Option<i32>> {
         let outcome = eventually::within(DEADLINE, || {
@@ -410,17 +435,29 @@ impl Lines {
     }
 }
 
-fn launch(file: &Path, arguments: &[&str], environment: &[(String, String)]) -> (Child, Lines, Lines) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-        .args(["run", "-c"])
-        .arg(file)
-        .args(arguments)
-        .envs(environment.iter().cloned())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the gateway's process");
+fn command(file: &Path, arguments: &[&str], environment: &[(String, String)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    command.args(["run", "-c"]).arg(file).args(arguments).envs(environment.iter().cloned());
+    command
+}
+
+fn limit_files(command: &mut Command, most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let set = move || {
+        // SAFETY: it reads one struct that is there for the time of the call.
+        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec it makes one system call and allocates nothing.
+    unsafe { command.pre_exec(set) };
+}
+
+fn launch(mut command: Command, stderr: Option<Stdio>) -> (Child, Lines, Lines) {
+    let command =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.unwrap_or_else(Stdio::piped));
+    let mut child = command.spawn().expect("the gateway's process");
     let stdout = Lines::of(child.stdout.take().expect("a pipe"));
     let stderr = child.stderr.take().map(Lines::of).unwrap_or_default();
     (child, stdout, stderr)
