@@ -11,7 +11,6 @@ use self::leaving::Leaving;
 use self::listeners::ProcessListeners;
 use crate::admin::{AdminService, AdminState};
 use crate::background::expiry::{self, Expiry};
-use crate::background::gauges;
 use crate::background::heartbeat::Heartbeats;
 use crate::background::readiness::Readiness;
 use crate::background::reload::Reloader;

@@ -54,7 +54,7 @@ impl Silent {
 
 fn is_closed(mut stream: &TcpStream) -> bool {
     match stream.read(&mut [0]) {
-        Ok(_) => true,
+        Ok(count) => count == 0,
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     }
 }

@@ -152,7 +152,7 @@ fn who_asks_once_more_does_not_wait_for_what_runs() {
 
 #[test]
 fn who_asks_once_more_does_not_wait_for_load_balancers() {
-    let mut gateway = Gateway::start(&format!("{HELLO}shutdown: {{ delay: 1h }}\n"));
+    let mut gateway = Gateway::start("routes: [{ respond: { body: hello } }]\nshutdown: { delay: 1h }\n");
     gateway.term();
     gateway.wait_log("draining");
     gateway.signal(libc::SIGINT);

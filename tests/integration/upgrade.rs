@@ -280,9 +280,8 @@ fn tls13_sessions_resume_across_an_upgrade() {
 fn a_want_of_descriptors_passes_and_upgrades_go_on() {
     let mut old = Gateway::start(&body("old"));
     let limit = old.limit_open_files_to_what_is_open();
-    let place = std::fs::read_dir(old.dir()).unwrap().map(|file| file.unwrap().path());
-    let place =
-        place.filter(|path| path.extension().is_some_and(|it| it == "sock")).next().expect("a socket");
+    let mut files = std::fs::read_dir(old.dir()).unwrap().map(|file| file.unwrap().path());
+    let place = files.find(|path| path.extension().is_some_and(|it| it == "sock")).expect("a socket");
     let asking = std::os::unix::net::UnixStream::connect(place).expect("somebody listens");
     old.wait_log("a new process cannot be heard for the time being");
     drop(asking);
