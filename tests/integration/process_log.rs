@@ -1,8 +1,7 @@
 //! The process's own log when nobody reads it: traffic goes on, what is lost is counted and told.
 
 use crate::support::Gateway;
-use crate::support::eventually::until;
-use std::time::Duration;
+use crate::support::eventually::{DEADLINE, until};
 
 /// An upstream whose endpoints are ejected by the first request, which the log tells of.
 const YAML: &str = "log: { memory: 1MiB }\n\
@@ -44,7 +43,7 @@ fn a_standard_error_nobody_reads_stops_nothing() {
         gateway.metrics().sum("portcullis_log_lines_total", &[("result", "written")]) > lost
     });
     gateway.term();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(20)), 0);
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
     let (told, last) = told.join().expect("a reader");
     assert!(told.expect("a line that tells of it").contains(" WARN "));
     assert!(last.is_some(), "the last lines are missing");
@@ -61,5 +60,5 @@ fn a_process_leaves_although_nobody_reads_its_log() {
         dropped(&gateway) > 0.0
     });
     gateway.term();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(20)), 0);
+    assert_eq!(gateway.wait_exit(DEADLINE), 0);
 }

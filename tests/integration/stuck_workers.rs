@@ -1,7 +1,7 @@
 //! A worker that stands still: it is seen and named, and the process can leave without it.
 
 use crate::support::Gateway;
-use crate::support::eventually::{holds, until};
+use crate::support::eventually::{DEADLINE, holds, until};
 use crate::support::threads::HeldThread;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn a_process_leaves_without_a_worker_that_is_stuck() {
     let held = HeldThread::of(gateway.pid(), "worker 0");
     gateway.term();
     held.wait_end();
-    assert_eq!(gateway.wait_exit(Duration::from_secs(20)), STUCK);
+    assert_eq!(gateway.wait_exit(DEADLINE), STUCK);
     assert!(gateway.log().contains("leaving without it"), "{}", gateway.log());
     // The other one's record is not lost with it.
     assert_eq!(gateway.access_records().len(), 1);
