@@ -74,6 +74,10 @@ fn every_file_keeps_every_rule() {
             only_in(file, "ArcSwap", &["src/snapshot/store.rs", "src/upstream/pool.rs"])
         }),
         ("Deserialize only in src/config/", |file| only_in(file, "Deserialize", &["src/config/"])),
+        ("a request body is read, and its end known, only in src/proxy/request_body.rs", |file| {
+            let words = ["is_body_done", "read_body_or_idle", "read_request_body"];
+            words.iter().flat_map(|word| only_in(file, word, &["src/proxy/request_body.rs"])).collect()
+        }),
         ("serde_yaml reads only in src/config/load.rs", |file| {
             only_in(file, "serde_yaml::from", &["src/config/load.rs"])
         }),

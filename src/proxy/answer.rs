@@ -36,7 +36,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     }
     let rest = match verdict {
         Verdict::Close => Rest::None,
-        _ => rest_of_body(session),
+        _ => rest_of_body(session, exchange),
     };
     match verdict {
         Verdict::Forward => {}
@@ -57,8 +57,8 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
     }
     match rest {
         Rest::None => {}
-        Rest::Drain => drain(session, exchange.snapshot.limits.body_idle_timeout.min(LINGER)).await,
-        Rest::Linger => linger(session).await,
+        Rest::Drain => drain(session, exchange).await,
+        Rest::Linger => linger(session, exchange).await,
     }
     Ok(true)
 }
@@ -99,8 +99,14 @@ async fn send_fixed(
 
 /// The engine would close the connection after an answer to a request whose body it has not read, and keeps the
 /// body from HEAD: both are left to it.
-fn in_one_piece(response: &FixedResponse, session: &mut ServerSession, exchange: &Exchange) -> Option<Bytes> {
-    if exchange.connection.is_none() || session.req_header().method == Method::HEAD || !session.is_body_done()
+fn in_one_piece(
+    response: &FixedResponse,
+    session: &mut ServerSession,
+    exchange: &mut Exchange,
+) -> Option<Bytes> {
+    if exchange.connection.is_none()
+        || session.req_header().method == Method::HEAD
+        || !exchange.body.has_ended(session)
     {
         return None;
     }
@@ -173,8 +179,8 @@ enum Rest {
     Linger,
 }
 
-fn rest_of_body(session: &mut ServerSession) -> Rest {
-    if session.is_body_done() || session.req_header().headers.contains_key(header::EXPECT) {
+fn rest_of_body(session: &mut ServerSession, exchange: &mut Exchange) -> Rest {
+    if exchange.body.has_ended(session) || session.req_header().headers.contains_key(header::EXPECT) {
         return Rest::None;
     }
     if declared_length(session.req_header()) > DRAIN_LIMIT {
@@ -186,39 +192,24 @@ fn rest_of_body(session: &mut ServerSession) -> Rest {
 
 /// Listens on after an answer that closes the connection. A socket closed with unread bytes is
 /// reset, and the reset may overtake the answer on its way to a client that is still sending.
-pub async fn linger(session: &mut ServerSession) {
+pub async fn linger(session: &mut ServerSession, exchange: &mut Exchange) {
     // Whatever comes of it, the connection closes now.
-    let _ = timeout(LINGER, read_and_drop(session, LINGER_LIMIT)).await;
+    let _ = timeout(LINGER, exchange.body.drop_rest(session, LINGER_LIMIT)).await;
 }
 
 /// Reads what is left of a body whose answer is out already, if that is little; else the connection
 /// closes, and is listened to before.
-pub async fn finish_rest(session: &mut ServerSession, limit: Duration) {
-    drain(session, limit.min(LINGER)).await;
+pub async fn finish_rest(session: &mut ServerSession, exchange: &mut Exchange) {
+    drain(session, exchange).await;
     if session.get_keepalive().is_none() {
-        linger(session).await;
+        linger(session, exchange).await;
     }
 }
 
 /// The rest gets a time of its own, because the engine's is for each read, and HTTP/2 has none.
-async fn drain(session: &mut ServerSession, limit: Duration) {
-    if timeout(limit, read_and_drop(session, DRAIN_LIMIT)).await != Ok(true) {
+async fn drain(session: &mut ServerSession, exchange: &mut Exchange) {
+    let limit = exchange.snapshot.limits.body_idle_timeout.min(LINGER);
+    if timeout(limit, exchange.body.drop_rest(session, DRAIN_LIMIT)).await != Ok(true) {
         session.set_keepalive(None);
-    }
-}
-
-/// Whether the request body ended before more than `limit` bytes of it had come. Where one that broke off
-/// ends nobody knows: what follows is no request.
-async fn read_and_drop(session: &mut ServerSession, limit: u64) -> bool {
-    let mut read = 0;
-    loop {
-        match session.read_request_body().await {
-            Ok(Some(chunk)) => read += chunk.len() as u64,
-            Ok(None) => return true,
-            Err(_) => return false,
-        }
-        if read > limit {
-            return false;
-        }
     }
 }

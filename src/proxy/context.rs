@@ -1,6 +1,7 @@
 //! What is known of one exchange, from its first hook to its log line.
 
 use super::mirror::Copy;
+use super::request_body::RequestBody;
 use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
@@ -50,6 +51,8 @@ pub struct Exchange {
     pub whole: Option<u64>,
     /// Created or kept when something needs it.
     pub request_id: RequestId,
+    /// What the client sends behind its head.
+    pub body: RequestBody,
     /// Request body bytes seen.
     pub body_bytes: u64,
     /// The copy of it that is being made.
@@ -144,6 +147,7 @@ impl Exchange {
             status: 0,
             whole: None,
             request_id: RequestId::default(),
+            body: RequestBody::default(),
             body_bytes: 0,
             copy: None,
             attempt: Attempts::default(),

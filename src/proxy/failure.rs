@@ -68,24 +68,24 @@ async fn tell_client(rejection: Rejection, session: &mut ServerSession, exchange
     {
         return;
     }
-    let keep = can_be_kept(session);
+    let keep = can_be_kept(session, exchange);
     if !keep {
         session.set_keepalive(None);
     }
     if let Err(error) = answer::send_page(rejection, session, exchange).await {
         log::debug!("the client could not be told of {}: {error}", rejection.reason());
     } else if !keep {
-        answer::linger(session).await;
+        answer::linger(session, exchange).await;
     } else if let Some(connection) = &exchange.connection {
         connection.keep(true);
     }
 }
 
 /// Whether the next request can follow: all of this one was read, and its end is known for sure.
-fn can_be_kept(session: &mut ServerSession) -> bool {
+fn can_be_kept(session: &mut ServerSession, exchange: &mut Exchange) -> bool {
     session.as_http1().is_some()
         && session.get_keepalive().is_some()
-        && session.is_body_done()
+        && exchange.body.has_ended(session)
         && !session.req_header().headers.contains_key(header::TRANSFER_ENCODING)
         && !session.req_header().headers.contains_key(header::UPGRADE)
 }

@@ -8,7 +8,7 @@
 
 use super::context::Exchange;
 use super::pieces::Response;
-use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upload, upstream};
+use super::{answer, forwarding, mirror, pieces, protocol, response_head, retry, upstream};
 use crate::config::UpstreamProtocol;
 use crate::snapshot::Rejection;
 use crate::upstream::identity;
@@ -114,21 +114,20 @@ async fn run(
                 ended = session.response_duplex_vec(tasks).await.map_err(of_client)?;
                 upstream::resumed(exchange);
             }
-            piece = session.read_body_or_idle(request.is_read), if request.takes() => {
-                request.took(piece.map_err(Error::into_down)?, session, exchange)?;
+            piece = exchange.body.read(session), if request.takes() => {
+                request.took(piece?, session, exchange)?;
             }
-            sent = request.send(), if !request.takes() => {
+            sent = request.send(exchange.body.is_read()), if !request.takes() => {
                 // The answer may be there all the same, and say why.
                 match sent {
-                    Ok(()) => upstream::taken(request.is_read, exchange),
+                    Ok(()) => upstream::taken(exchange.body.is_read(), exchange),
                     Err(error) => request.broken(error),
                 }
             }
         }
     }
-    if !request.is_read && session.as_http1().is_some() {
-        let limit = exchange.snapshot.limits.body_idle_timeout;
-        answer::finish_rest(session, limit).await;
+    if !exchange.body.is_read() && session.as_http1().is_some() {
+        answer::finish_rest(session, exchange).await;
     }
     Ok(())
 }
@@ -143,8 +142,6 @@ struct Request {
     stream: SendStream<Bytes>,
     /// What the upstream has not taken yet.
     unsent: Option<Bytes>,
-    /// All of it was read.
-    is_read: bool,
     /// The upstream takes no more of it.
     is_broken: bool,
 }
@@ -171,8 +168,8 @@ impl Request {
             return Error::e_explain(ErrorType::InternalError, "a stream without a body");
         };
         session.enable_retry_buffering();
-        let is_read = empty || session.is_body_done();
-        let mut request = Request { stream, unsent: None, is_read, is_broken: false };
+        exchange.body.has_ended(session);
+        let mut request = Request { stream, unsent: None, is_broken: false };
         // What an earlier attempt has read goes up once more.
         if let Some(kept) = session.get_retry_buffer() {
             request.queue(kept, exchange)?;
@@ -191,15 +188,16 @@ impl Request {
         session: &mut ServerSession,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        match upload::to_send(piece, &mut self.is_read, session) {
+        match exchange.body.took(piece, session) {
             Some(piece) => self.queue(piece, exchange),
             None => Ok(()),
         }
     }
 
     fn queue(&mut self, piece: Bytes, exchange: &mut Exchange) -> Result<()> {
-        upstream::sending(piece.len(), self.is_read, exchange)?;
-        mirror::body_sent(Some(&piece), self.is_read, exchange);
+        let end = exchange.body.is_read();
+        upstream::sending(piece.len(), end, exchange)?;
+        mirror::body_sent(Some(&piece), end, exchange);
         if !self.is_broken {
             self.unsent = Some(piece);
             upstream::offered(exchange);
@@ -207,8 +205,8 @@ impl Request {
         Ok(())
     }
 
-    /// Sends what there is, as the upstream takes it. May be given up and begun again.
-    async fn send(&mut self) -> Result<()> {
+    /// Sends what there is, as the upstream takes it; `is_read` is whether that is all. May be given up and begun again.
+    async fn send(&mut self, is_read: bool) -> Result<()> {
         while let Some(piece) = &mut self.unsent {
             let mut part = Bytes::new();
             if !piece.is_empty() {
@@ -220,7 +218,7 @@ impl Request {
                 part = piece.split_to(room.min(piece.len()));
             }
             let last = piece.is_empty();
-            let end = last && self.is_read;
+            let end = last && is_read;
             if last {
                 self.unsent = None;
             }

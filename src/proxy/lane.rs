@@ -8,6 +8,7 @@
 //! A request that needs more than the lane can do is left to the engine before anything is done for it.
 
 use super::context::Exchange;
+use super::request_body::{self, client_gone};
 use super::{answer, mirror, pieces, request_head, retry, upload, upstream};
 use crate::upstream::identity;
 use crate::upstream::idle::IdleConnections;
@@ -116,7 +117,7 @@ async fn exchange_messages(
     peer: &HttpPeer,
     exchange: &mut Exchange,
 ) -> Result<Option<UpstreamSession>> {
-    let Some(body) = upload::at_hand(session).await? else {
+    let Some(body) = request_body::at_hand(session, exchange).await? else {
         let mut connection = open(stream, peer);
         // Every connection has a future with room for this one, and few need it.
         let sent = Box::pin(upload::exchange_messages(session, &mut connection, exchange)).await?;
@@ -185,15 +186,5 @@ async fn write(stream: &mut Stream, request: &[u8], limit: Option<Duration>) -> 
     match answer::in_time(limit.unwrap_or(Duration::MAX), sent).await {
         Some(sent) => sent.or_err(ErrorType::WriteError, "sending a request"),
         None => Error::e_explain(ErrorType::WriteTimedout, "sending a request"),
-    }
-}
-
-/// Ends when the client has closed the connection. The next request, should the client send it already,
-/// is kept for later.
-pub(super) async fn client_gone(session: &mut ServerSession) -> Box<Error> {
-    loop {
-        if let Err(error) = session.read_body_or_idle(true).await {
-            return error.into_down();
-        }
     }
 }

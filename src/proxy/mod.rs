@@ -4,6 +4,7 @@
 //! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
+//! [`request_body`] reads what the client sends and knows when that has ended,
 //! [`lane`] forwards to upstreams of HTTP/1 ([`upload`]: requests with a body), [`http2`] to those of HTTP/2, [`engine`] the rest;
 //! [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] says what the upstream is told ([`request_head`]: in bytes), [`response_head`] what the client is told,
@@ -27,6 +28,7 @@ pub mod pieces;
 pub mod protocol;
 pub mod record;
 pub mod refusal;
+pub mod request_body;
 pub mod request_head;
 pub mod request_id;
 pub mod request_target;

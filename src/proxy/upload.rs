@@ -7,8 +7,7 @@
 //! the answer while the upstream takes its time with a piece.
 
 use super::context::Exchange;
-use super::intake::declared_length;
-use super::lane::client_gone;
+use super::request_body::client_gone;
 use super::{answer, mirror, pieces, request_head, upstream};
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -16,47 +15,17 @@ use pingora::http::RequestHeader;
 use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
 use pingora_core::protocols::http::{HttpTask, ServerSession};
-use std::future::ready;
 use tokio::select;
 use tokio::time::timeout;
 
-/// A body up to this size may go up with its head.
-const AT_HAND: u64 = 16 * 1024;
-
 /// A request body on its way.
 struct Upload {
-    /// All of it was read.
-    is_read: bool,
     /// The upstream takes no more of it.
     is_broken: bool,
     /// Why that is, until the client has been told.
     reason: Option<Box<Error>>,
     /// The answer is out.
     is_answered: bool,
-}
-
-/// All of the body, if it is small, says how long it is and is there without waiting: then it goes up with its
-/// head, in one write. Empty when there is none. What was read all the same goes up once more, as in another
-/// attempt.
-///
-/// # Errors
-/// When the client breaks it off.
-pub async fn at_hand(session: &mut ServerSession) -> Result<Option<Bytes>> {
-    if session.is_body_empty() {
-        return Ok(Some(Bytes::new()));
-    }
-    if !(1..=AT_HAND).contains(&declared_length(session.req_header())) {
-        return Ok(None);
-    }
-    session.enable_retry_buffering();
-    while !session.is_body_done() {
-        select! {
-            biased;
-            piece = session.read_body_or_idle(false) => drop(piece.map_err(Error::into_down)?),
-            () = ready(()) => return Ok(None),
-        }
-    }
-    Ok(session.get_retry_buffer())
 }
 
 /// One attempt, over a connection that is there. Whether all of the request was taken, so that another may follow on
@@ -72,8 +41,8 @@ pub async fn exchange_messages(
     let head = head(session, exchange)?;
     connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
     session.enable_retry_buffering();
-    let is_read = session.is_body_done();
-    let mut upload = Upload { is_read, is_broken: false, reason: None, is_answered: false };
+    exchange.body.has_ended(session);
+    let mut upload = Upload { is_broken: false, reason: None, is_answered: false };
     // What an earlier attempt has read goes up once more; with nothing, the client's time begins.
     let kept = session.get_retry_buffer().unwrap_or_default();
     upload.send(kept, session, connection, exchange).await?;
@@ -88,8 +57,8 @@ pub async fn exchange_messages(
                 let tasks = pieces::at_hand(first, connection, pass).await?;
                 upload.is_answered = session.response_duplex_vec(tasks).await?;
             }
-            piece = session.read_body_or_idle(upload.is_read), if upload.is_read || !upload.is_broken => {
-                upload.took(piece.map_err(Error::into_down)?, session, connection, exchange).await?;
+            piece = exchange.body.read(session), if exchange.body.is_read() || !upload.is_broken => {
+                upload.took(piece?, session, connection, exchange).await?;
             }
         }
     }
@@ -112,7 +81,7 @@ impl Upload {
         connection: &mut UpstreamSession,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        match to_send(piece, &mut self.is_read, session) {
+        match exchange.body.took(piece, session) {
             Some(piece) => self.send(piece, session, connection, exchange).await,
             None => Ok(()),
         }
@@ -126,7 +95,7 @@ impl Upload {
         connection: &mut UpstreamSession,
         exchange: &mut Exchange,
     ) -> Result<()> {
-        let end = self.is_read;
+        let end = exchange.body.is_read();
         upstream::sending(piece.len(), end, exchange)?;
         mirror::body_sent(Some(&piece).filter(|piece| !piece.is_empty()), end, exchange);
         upstream::offered(exchange);
@@ -163,30 +132,18 @@ impl Upload {
     ) -> Result<bool> {
         exchange.attempt.lift_deadline();
         let limit = exchange.snapshot.limits.body_idle_timeout;
-        while !self.is_read && !self.is_broken {
-            let Ok(piece) = timeout(limit, session.read_body_or_idle(false)).await else {
+        while !exchange.body.is_read() && !self.is_broken {
+            let Ok(piece) = timeout(limit, exchange.body.read(session)).await else {
                 let late = Error::explain(ErrorType::ReadTimedout, "the rest of a request body");
                 return Err(late.into_down());
             };
-            self.took(piece.map_err(Error::into_down)?, session, connection, exchange).await?;
+            self.took(piece?, session, connection, exchange).await?;
         }
-        if !self.is_read && session.as_http1().is_some() {
-            answer::finish_rest(session, limit).await;
+        if !exchange.body.is_read() && session.as_http1().is_some() {
+            answer::finish_rest(session, exchange).await;
         }
         Ok(!self.is_broken)
     }
-}
-
-/// What goes up of what was read: nothing of an empty piece that ends nothing. `is_read` is whether all of the
-/// body has been read, before and after.
-pub fn to_send(piece: Option<Bytes>, is_read: &mut bool, session: &mut ServerSession) -> Option<Bytes> {
-    if *is_read {
-        // The next request, kept for later.
-        return None;
-    }
-    *is_read = piece.is_none() || session.is_body_done();
-    let piece = piece.unwrap_or_default();
-    (*is_read || !piece.is_empty()).then_some(piece)
 }
 
 /// Writes a piece, and the end of the body behind it.

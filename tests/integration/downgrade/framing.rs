@@ -109,6 +109,23 @@ pub const CASES: &[Case] = &[
         must: Pass(CHUNKED, "hello"),
     },
     Case {
+        name: "trailers behind a small body that says how long it is",
+        frames: || {
+            let head = headers(1, 0, &[&POST[..], &[("content-length", "5")]].concat());
+            [head, data(1, 0, b"hello"), headers(1, END_STREAM, &[("x", "y")])].concat()
+        },
+        must: Pass("POST / HTTP/1.1|content-length: 5|host: app.test", "hello"),
+    },
+    Case {
+        name: "trailers behind such a body in pieces, some of them empty",
+        frames: || {
+            let head = headers(1, 0, &[&POST[..], &[("content-length", "5")]].concat());
+            let body = [data(1, 0, b"he"), data(1, 0, b""), data(1, 0, b"llo"), data(1, 0, b"")].concat();
+            [head, body, headers(1, END_STREAM, &[("x", "y")])].concat()
+        },
+        must: Pass("POST / HTTP/1.1|content-length: 5|host: app.test", "hello"),
+    },
+    Case {
         name: "trailers with a field that frames",
         frames: || post(&[data(1, 0, b"hello"), headers(1, END_STREAM, &[("transfer-encoding", "chunked")])]),
         must: Reset,
