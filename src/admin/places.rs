@@ -5,6 +5,7 @@
 //! slowly, pushes out its own; a probe, which asks as soon as it is in, has its answer long before.
 
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -56,15 +57,21 @@ impl Drop for Place {
 }
 
 fn who_must_go(held: &[Held], peer: IpAddr) -> Option<usize> {
-    let of = |peer: IpAddr| held.iter().filter(move |held| held.peer == peer).count();
-    let from = if of(peer) >= OF_ONE {
-        peer
-    } else if held.len() >= ALL {
-        held.iter().map(|held| held.peer).max_by_key(|peer| of(*peer))?
-    } else {
-        return None;
+    let own = held.iter().filter(|held| held.peer == peer).count();
+    let from = match held.len() {
+        _ if own >= OF_ONE => peer,
+        ALL.. => who_has_most(held)?,
+        _ => return None,
     };
     held.iter().position(|held| held.peer == from)
+}
+
+fn who_has_most(held: &[Held]) -> Option<IpAddr> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for held in held {
+        *counts.entry(held.peer).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer)
 }
 
 #[cfg(test)]

@@ -218,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_is_a_line_of_the_log() {
+        let usual = panic::take_hook();
+        init(&LogConfig::default());
+        let before = counts();
+        thread::spawn(|| panic!("as this test wants")).join().expect_err("a panic");
+        flush();
+        panic::set_hook(usual);
+        assert!(counts().written > before.written);
+    }
+
+    #[test]
     fn what_clients_cause_at_will_is_no_error() {
         for target in ["pingora_proxy", "pingora_proxy::proxy_h1", "pingora_core::protocols::http::v2", "h2"]
         {
