@@ -66,6 +66,13 @@ install_packages() {
     return "$code"
 }
 
+# Rust's formatter and linter, which the smallest installation leaves out.
+rust_components() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 && return 0
+    command -v rustup >/dev/null || { echo 'cargo fmt and cargo clippy are missing' >&2; return 1; }
+    rustup component add rustfmt clippy
+}
+
 # Programs from Python's registry, in a folder of their own that is kept until the list changes.
 tools="$PWD/target/gate-tools"
 python_tools() {
@@ -159,6 +166,7 @@ documentation() {
 
 command -v cargo >/dev/null || { echo 'cargo is missing: see https://rustup.rs' >&2; exit 1; }
 step 'packages' packages
+step 'rust components' rust_components
 step 'python tools' python_tools
 export PORTCULLIS_TEST_TOOLS=$tools
 step 'shell scripts' shell_scripts
