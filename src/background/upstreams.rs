@@ -56,6 +56,7 @@ impl Upstreams {
     /// names allow, but not for ever. Blocks; to be called last before the publish.
     pub fn settle(&self, next: &Snapshot) {
         if next.pools.values().all(is_settled) {
+            next.pools.values().for_each(|pool| pool.bring_up_to_date());
             return;
         }
         let (done, settled) = oneshot::channel();
@@ -90,6 +91,14 @@ struct Waiting {
     settled: fn(&Arc<Pool>) -> bool,
     until: Instant,
     tell: Box<dyn FnOnce() + Send>,
+}
+
+impl Waiting {
+    /// Lets traffic come, to what is known by now: a verdict of a moment ago counts for the first request too.
+    fn tell(self) {
+        self.pools.iter().for_each(|pool| pool.bring_up_to_date());
+        (self.tell)();
+    }
 }
 
 /// What the service has at hand.
@@ -173,7 +182,7 @@ impl Care {
 
     fn tell_if_settled(&mut self) {
         if let Some(waiting) = self.waiting.take_if(|waiting| waiting.pools.iter().all(waiting.settled)) {
-            (waiting.tell)();
+            waiting.tell();
         }
     }
 
@@ -187,7 +196,7 @@ impl Care {
         let late = waiting.pools.iter().filter(|pool| !(waiting.settled)(pool));
         let late: Vec<&str> = late.map(|pool| pool.name()).collect();
         warn!("not all is known yet of {}; going on after {PATIENCE:?}", late.join(", "));
-        (waiting.tell)();
+        waiting.tell();
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Immutable but for a view of the endpoints' states: when endpoints come or go, a pool takes another set;
 //! what is known of those that stay is in their states. The view is worked out again after a change, by
-//! whoever picks next, and one at a time; the others go by the old one meanwhile. Knows nothing of how
-//! endpoints are found out.
+//! whoever picks next, and one at a time; the others go by the old one meanwhile. What is put before traffic is
+//! brought up to date first. Knows nothing of how endpoints are found out.
 //!
 //! Who may be chosen: the primaries that are available; when there is none, the backups that are. When
 //! fewer primaries than the panic threshold are available and no backup is, all of them, good or bad: too
@@ -133,7 +133,17 @@ impl Members {
         self
     }
 
-    /// Brings the view up to date.
+    /// Makes the view cover what has changed so far, and waits for somebody who is at it. Traffic goes by an old
+    /// view meanwhile, which must not be one in which nobody may be chosen yet; so this comes before traffic.
+    pub fn bring_up_to_date(&self) {
+        let changes = self.changes.count();
+        while self.view.changes.load(Ordering::Acquire) < changes {
+            self.look();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Brings the view up to date, unless somebody is at it.
     fn look(&self) {
         let view = &self.view;
         let until = view.until.load(Ordering::Relaxed);

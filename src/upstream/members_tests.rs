@@ -40,6 +40,14 @@ impl Room {
         Room { members: Members::new(&config, endpoints.clone(), Arc::clone(states.changes())), endpoints }
     }
 
+    /// What traffic finds while somebody is looking at the states and has not come to an end.
+    fn pick_meanwhile(&self) -> Option<usize> {
+        assert!(!self.members.view.updating.swap(true, Ordering::SeqCst));
+        let picked = self.pick();
+        self.members.view.updating.store(false, Ordering::SeqCst);
+        picked
+    }
+
     fn with(balance: BalanceConfig, weights: &[i32]) -> Room {
         Room::new(weights, |config| config.balance = balance)
     }
@@ -297,4 +305,16 @@ fn workers_see_each_others_requests() {
     assert!(loads.iter().all(|load| (990..=1_010).contains(load)), "{loads:?}");
     drop(guards);
     assert!(room.endpoints.iter().all(|endpoint| endpoint.state.in_flight() == 0));
+}
+
+#[test]
+fn what_was_brought_up_to_date_is_found_by_all_who_pick_at_once() {
+    let room = Room::new(&[1], |_| {});
+    let state = &room.endpoints[0].state;
+    state.set_health(Health::Pending);
+    assert_eq!(room.pick(), None);
+    state.set_health(Health::Up);
+    assert_eq!(room.pick_meanwhile(), None, "the old view is one of nobody");
+    room.members.bring_up_to_date();
+    assert_eq!(room.pick_meanwhile(), Some(0));
 }

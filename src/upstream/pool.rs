@@ -213,6 +213,12 @@ impl Pool {
         self.members.load().serving()
     }
 
+    /// Lets the next pick know all that is known of its endpoints now, whoever picks at the same time. To be called
+    /// when traffic is about to come.
+    pub fn bring_up_to_date(&self) {
+        self.members.load().bring_up_to_date();
+    }
+
     /// Chooses an endpoint for an attempt; `avoid` holds those the request tried already. `None` when
     /// none is left. Neither locks nor allocates.
     pub fn pick(&self, wish: Wish, avoid: &[Arc<Endpoint>]) -> Option<Arc<Endpoint>> {
