@@ -26,7 +26,7 @@ pub struct Upstreams {
 
 #[derive(Debug, Serialize)]
 struct UpstreamView {
-    /// An inline list carries the name of its route.
+    /// `route:` and the name of its route for an inline list.
     name: String,
     balance: BalanceConfig,
     /// Idle connections kept, per worker.
@@ -118,7 +118,8 @@ fn set_mode(
     let missing = |what| ProblemDocument::new(StatusCode::NOT_FOUND, what);
     let Some(pool) = snapshot.pools.get(name) else {
         let problem = missing(format!("no upstream is named `{name}`"));
-        return Err(problem.hint("GET /v1/upstreams lists them; an inline list has the name of its route"));
+        return Err(problem
+            .hint("GET /v1/upstreams lists them; an inline list is `route:` and the name of its route"));
     };
     let endpoints = pool.endpoints();
     let Some(endpoint) = endpoints.iter().find(|endpoint| &*endpoint.label == address) else {

@@ -8,6 +8,7 @@ use crate::telemetry::metrics::{Metrics, UpstreamNow};
 use crate::upstream::members::Serving;
 use crate::upstream::moment::Moment;
 use crate::upstream::names::Name;
+use crate::upstream::pool_name::PoolName;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -27,7 +28,7 @@ pub fn retain(metrics: &Metrics, serving: &Snapshot) {
     let routes = serving.routes.iter().map(|route| route.name.as_str());
     let routes: Vec<&str> = routes.chain(["none", "rejected"]).collect();
     metrics.retain_routes(&routes);
-    let upstreams: Vec<&str> = serving.pools.keys().map(String::as_str).collect();
+    let upstreams: Vec<&str> = serving.pools.keys().map(PoolName::as_str).collect();
     metrics.retain_upstreams(&upstreams);
     let listeners = serving.listeners().iter().enumerate();
     let listeners: Vec<_> = listeners.map(|(index, listener)| listener.name(index)).collect();

@@ -16,6 +16,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// What the shown names of inline lists begin with; no named upstream may.
+pub const INLINE_PREFIX: &str = "route:";
+
 /// A named upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

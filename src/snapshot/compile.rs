@@ -18,6 +18,7 @@ use crate::tls::store::CertificateStore;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
+use crate::upstream::pool_name::PoolName;
 use crate::upstream::split::Split;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -106,11 +107,12 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn named_pools(&self, problems: &mut Problems) -> BTreeMap<String, Arc<Pool>> {
+    fn named_pools(&self, problems: &mut Problems) -> BTreeMap<PoolName, Arc<Pool>> {
         let mut pools = BTreeMap::new();
-        for (name, config) in &self.config.upstreams {
-            if let Some(pool) = self.pool(name, config, &format!("upstreams.{name}"), problems) {
-                pools.insert(name.clone(), pool);
+        for (key, config) in &self.config.upstreams {
+            let name = PoolName::upstream(key);
+            if let Some(pool) = self.pool(&name, config, &format!("upstreams.{key}"), problems) {
+                pools.insert(name, pool);
             }
         }
         pools
@@ -118,20 +120,20 @@ impl Compiler<'_> {
 
     fn pool(
         &self,
-        name: &str,
+        name: &PoolName,
         config: &UpstreamConfig,
         path: &str,
         problems: &mut Problems,
     ) -> Option<Arc<Pool>> {
         let previous = self.previous.and_then(|previous| previous.pools.get(name));
-        let metrics = self.shared.metrics.upstream(name);
+        let metrics = self.shared.metrics.upstream(name.as_str());
         Pool::compile(name, config, self.source, path, &metrics, previous, problems)
     }
 
     /// One entry per configured route; `None` where it has a problem, so that indices stay true.
     fn routes(
         &self,
-        pools: &mut BTreeMap<String, Arc<Pool>>,
+        pools: &mut BTreeMap<PoolName, Arc<Pool>>,
         problems: &mut Problems,
     ) -> Vec<Option<Arc<Route>>> {
         let routes = self.config.routes.iter().enumerate();
@@ -142,7 +144,7 @@ impl Compiler<'_> {
         &self,
         index: usize,
         config: &RouteConfig,
-        pools: &mut BTreeMap<String, Arc<Pool>>,
+        pools: &mut BTreeMap<PoolName, Arc<Pool>>,
         problems: &mut Problems,
     ) -> Option<Arc<Route>> {
         let path = format!("routes[{index}]");
@@ -154,7 +156,7 @@ impl Compiler<'_> {
         let target = self.target(config, &name, &path, pools, problems)?;
         let mirror = config.mirror.as_ref().and_then(|mirror| {
             // One that is missing was reported by validation.
-            Some(Mirror::new(pools.get(&mirror.upstream)?.clone(), mirror.percent))
+            Some(Mirror::new(pools.get(mirror.upstream.as_str())?.clone(), mirror.percent))
         });
         let body_limit = config.limits.body.unwrap_or(self.config.limits.body).0;
         Some(Arc::new(Route {
@@ -179,7 +181,7 @@ impl Compiler<'_> {
         config: &RouteConfig,
         name: &str,
         path: &str,
-        pools: &mut BTreeMap<String, Arc<Pool>>,
+        pools: &mut BTreeMap<PoolName, Arc<Pool>>,
         problems: &mut Problems,
     ) -> Option<Target> {
         if let Some(upstream) = &config.upstream {
@@ -199,21 +201,22 @@ impl Compiler<'_> {
         target: &UpstreamTargetConfig,
         route: &str,
         path: &str,
-        pools: &mut BTreeMap<String, Arc<Pool>>,
+        pools: &mut BTreeMap<PoolName, Arc<Pool>>,
         problems: &mut Problems,
     ) -> Option<Split> {
         match target {
-            UpstreamTargetConfig::Named(name) => Split::new(vec![(pools.get(name)?.clone(), 1)]),
+            UpstreamTargetConfig::Named(name) => Split::new(vec![(pools.get(name.as_str())?.clone(), 1)]),
             UpstreamTargetConfig::Inline(endpoints) => {
                 let config = UpstreamConfig::inline(endpoints.clone());
-                let pool = self.pool(route, &config, &format!("{path}.upstream"), problems)?;
-                pools.insert(route.to_owned(), pool.clone());
+                let name = PoolName::inline(route);
+                let pool = self.pool(&name, &config, &format!("{path}.upstream"), problems)?;
+                pools.insert(name, pool.clone());
                 Split::new(vec![(pool, 1)])
             }
             UpstreamTargetConfig::Split(shares) => {
                 let shares = shares
                     .iter()
-                    .map(|(name, weight)| Some((pools.get(name)?.clone(), *weight)))
+                    .map(|(name, weight)| Some((pools.get(name.as_str())?.clone(), *weight)))
                     .collect::<Option<Vec<_>>>()?;
                 Split::new(shares)
             }

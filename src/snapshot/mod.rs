@@ -24,6 +24,7 @@ use crate::tls::tickets::TicketKeys;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
+use crate::upstream::pool_name::PoolName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,8 +59,8 @@ pub struct Snapshot {
     pub router: Router<Arc<Route>>,
     /// All routes, in file order.
     pub routes: Vec<Arc<Route>>,
-    /// Every pool, by name; inline lists carry the name of their route.
-    pub pools: BTreeMap<String, Arc<Pool>>,
+    /// Every pool, by name.
+    pub pools: BTreeMap<PoolName, Arc<Pool>>,
     /// Certificates by server name.
     pub certificates: CertificateStore,
     /// Which requests are logged, and how.

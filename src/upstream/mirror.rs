@@ -60,12 +60,14 @@ mod tests {
     use crate::config::{Problems, UpstreamConfig};
     use crate::telemetry::metrics::Metrics;
     use crate::upstream::fixtures::Folder;
+    use crate::upstream::pool_name::PoolName;
 
     fn mirror(percent: u32) -> Arc<Mirror> {
         let endpoint = serde_json::from_str("\"127.0.0.1:9000\"").unwrap();
         let (config, source) = (UpstreamConfig::inline(vec![endpoint]), Folder::new().source());
         let metrics = Metrics::new().upstream("shadow");
-        let pool = Pool::compile("shadow", &config, &source, "", &metrics, None, &mut Problems::default());
+        let name = PoolName::upstream("shadow");
+        let pool = Pool::compile(&name, &config, &source, "", &metrics, None, &mut Problems::default());
         Mirror::new(pool.unwrap(), percent)
     }
 

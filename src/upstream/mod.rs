@@ -1,6 +1,6 @@
 //! Where is it sent? Pools of endpoints, how one is chosen, and how it is connected to.
 //!
-//! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route); its [`members`] settle who
+//! [`pool`] compiles one entry of `upstreams:` (or the inline list of a route; [`pool_name`] keeps their names apart); its [`members`] settle who
 //! may be chosen, by the [`state`] of each [`endpoint`], which [`health`] asks how it is; a [`tier`] chooses,
 //! in turn or at random ([`balance`]), by load ([`latency`]) or by key ([`slots`]), unless the client is tied
 //! to one ([`sticky`]); [`split`] chooses between pools; [`transport`] reads the TLS settings towards an
@@ -29,6 +29,7 @@ pub mod moment;
 pub mod names;
 pub mod peer;
 pub mod pool;
+pub mod pool_name;
 mod protocol;
 pub mod retry;
 pub mod slots;

@@ -10,6 +10,7 @@ use super::health::HealthCheck;
 use super::members::{Members, Serving};
 use super::moment::Moment;
 use super::names::{self, Name};
+use super::pool_name::PoolName;
 use super::retry::RetryPolicy;
 use super::state::{EndpointStates, Health, Mode, Slot};
 use super::sticky::Sticky;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One upstream.
 pub struct Pool {
-    name: String,
+    name: PoolName,
     config: UpstreamConfig,
     transport: Transport,
     sticky: Option<Sticky>,
@@ -43,7 +44,7 @@ impl Pool {
     /// Compiles one upstream; `path` is its key path (`upstreams.app`, `routes[0].upstream`). When
     /// nothing changed since `previous`, `previous` is given back. `None` when a problem was reported.
     pub fn compile(
-        name: &str,
+        name: &PoolName,
         config: &UpstreamConfig,
         source: &Source,
         path: &str,
@@ -69,7 +70,7 @@ impl Pool {
         };
         let transport = transport?;
         let previous =
-            previous.filter(|previous| previous.name == name && Arc::ptr_eq(&previous.metrics, metrics));
+            previous.filter(|previous| previous.name == *name && Arc::ptr_eq(&previous.metrics, metrics));
         if let Some(previous) = previous
             && previous.config == *config
             // Covers the contents of the files the configuration names.
@@ -84,7 +85,7 @@ impl Pool {
         let names = names::names(&config.endpoints, previous.map_or(&[], |previous| &previous.names));
         let endpoints = names::endpoints(&config.endpoints, &names);
         let pool = Pool {
-            name: name.to_owned(),
+            name: name.clone(),
             members: ArcSwap::from_pointee(Members::new(config, Vec::new(), Arc::clone(states.changes()))),
             config: config.clone(),
             health_check: config
@@ -105,7 +106,7 @@ impl Pool {
 
     /// Its name: metric label and log field.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 
     /// What is measured of it.
@@ -189,7 +190,7 @@ impl Pool {
         let endpoint = |config: &EndpointConfig| {
             let address = config.address.is_fixed().then(|| config.address.clone())?;
             let endpoint = Endpoint::new(config, address, &self.transport, keep, &self.states, health, since);
-            let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(&self.name, &endpoint.label));
+            let tie = self.sticky.as_ref().and_then(|sticky| sticky.tie(self.name(), &endpoint.label));
             Some(Arc::new(endpoint.tied_by(tie)))
         };
         let endpoints = endpoints.iter().filter_map(endpoint).collect();
@@ -318,7 +319,8 @@ mod tests {
         ) -> Result<Arc<Pool>, String> {
             let mut problems = Problems::default();
             let (source, path) = (self.folder.source(), "upstreams.app");
-            Pool::compile("app", config, &source, path, &self.metrics, previous, &mut problems)
+            let name = PoolName::upstream("app");
+            Pool::compile(&name, config, &source, path, &self.metrics, previous, &mut problems)
                 .ok_or_else(|| problems.to_string())
         }
     }

@@ -209,3 +209,27 @@ fn a_slow_upload_is_not_cut_while_it_moves() {
     }
     assert_eq!(connection.response().text(), "25", "longer than `response` in all");
 }
+
+#[test]
+fn an_inline_list_and_an_upstream_of_the_same_name_stay_apart() {
+    let (named, inline) = (Origin::fixed("named"), Origin::fixed("inline"));
+    let yaml = "routes:\n  - { hosts: [first.test], upstream: app }\n  \
+                - { name: app, hosts: [inline.test], upstream: [\"{INLINE}\"] }\n  \
+                - { hosts: [second.test], upstream: app }\n\
+                upstreams: { app: { endpoints: [\"{NAMED}\"] } }\n";
+    let gateway =
+        Gateway::builder(yaml).set("NAMED", named.address()).set("INLINE", inline.address()).start();
+    for (host, body) in [("first.test", "named"), ("inline.test", "inline"), ("second.test", "named")] {
+        assert_eq!(gateway.get(host, "/").text(), body, "{host}");
+    }
+    gateway.wait_metric("portcullis_upstream_requests_total", &[("upstream", "app")], 2.0);
+    gateway.wait_metric("portcullis_upstream_requests_total", &[("upstream", "route:app")], 1.0);
+
+    // What was the inline list's stays its own when it goes and the other one takes its server.
+    let moved = "routes: [{ name: app, upstream: app }]\nupstreams: { app: { endpoints: [\"{INLINE}\"] } }\n";
+    gateway.reload(&moved.replace("{INLINE}", &inline.address()));
+    assert_eq!(gateway.get("a", "/").text(), "inline");
+    gateway.wait_metric("portcullis_upstream_requests_total", &[("upstream", "app")], 3.0);
+    let names = gateway.metrics().label_values("portcullis_upstream_requests_total", "upstream");
+    assert!(!names.contains(&"route:app".to_owned()), "{names:?}");
+}

@@ -13,6 +13,7 @@ mod upstreams;
 use super::access::{AccessConfig, CidrEntry};
 use super::error::{MAX_PROBLEMS, ValueError, quoted};
 use super::listener::{ListenerTls, ProxyProtocol};
+use super::upstream::INLINE_PREFIX;
 use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -213,6 +214,10 @@ impl Check<'_> {
                     &path,
                     ValueError::new("an upstream cannot have this name").with_hint("rename it"),
                 );
+            }
+            if name.starts_with(INLINE_PREFIX) {
+                let error = ValueError::new(format!("`{INLINE_PREFIX}` is how inline lists are named"));
+                self.refuse(&path, error.with_hint("rename it"));
             }
             self.upstream(upstream, &path);
         }
