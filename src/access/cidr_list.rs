@@ -4,13 +4,12 @@
 //! byte order mark. Every bad line is a problem with its file and line: a list is never taken in part,
 //! because a deny list must not fail open. How strict one prefix is lies with [`Cidr`].
 
-use crate::config::{Cidr, CidrEntry, Problem, Problems, Source};
+use crate::config::{Cidr, CidrEntry, Problem, Problems, Source, file};
 use ipnet::IpNet;
-use std::io::Read;
 use std::path::Path;
 
-/// Largest list file: about two million prefixes.
-const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// Largest list file, in MiB: about two million prefixes.
+const MAX_FILE_MEBIBYTES: u64 = 64;
 /// Longest prefix with its comment cut off; the longest valid one has 49 bytes.
 const MAX_PREFIX_BYTES: usize = 64;
 /// Bad lines reported one by one; those after it are only counted.
@@ -40,7 +39,7 @@ pub(super) fn load_checked(
             },
             CidrEntry::File { file } => {
                 let file = source.resolve(file);
-                match read(&file) {
+                match file::contents(&file, MAX_FILE_MEBIBYTES) {
                     Ok(text) => parse(&text, &file, &path, &mut prefixes, problems, &check),
                     Err(reason) => {
                         let reason = format!("cannot read the list {}: {reason}", file.display());
@@ -51,21 +50,6 @@ pub(super) fn load_checked(
         }
     }
     prefixes
-}
-
-/// The file's bytes. Only regular files: a named pipe would hang a reload.
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    let metadata = std::fs::metadata(file).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("it is not a regular file".into());
-    }
-    let mut text = Vec::new();
-    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
-    opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("it is larger than {} MiB", MAX_FILE_BYTES / 1024 / 1024));
-    }
-    Ok(text)
 }
 
 fn parse(

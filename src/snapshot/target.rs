@@ -2,7 +2,7 @@
 //!
 //! Answers are rendered here once; a request clones the head at most.
 
-use crate::config::{Problems, RedirectConfig, RespondConfig, Source};
+use crate::config::{Problems, RedirectConfig, RespondConfig, Source, file};
 use crate::upstream::split::Split;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -189,8 +189,8 @@ fn parse_template(template: &str) -> Vec<Part> {
     parts
 }
 
-/// Largest body file taken into memory.
-const BODY_FILE_LIMIT: u64 = 16 * 1024 * 1024;
+/// Largest body file taken into memory, in MiB.
+const MAX_BODY_MEBIBYTES: u64 = 16;
 
 /// Reads a body file; what goes wrong is a problem at `path`.
 pub(super) fn read_body(
@@ -199,17 +199,10 @@ pub(super) fn read_body(
     source: &Source,
     problems: &mut Problems,
 ) -> Option<Bytes> {
-    let resolved = source.resolve(file);
-    let read = std::fs::metadata(&resolved).and_then(|meta| {
-        if meta.len() > BODY_FILE_LIMIT {
-            return Err(std::io::Error::other("larger than 16 MiB"));
-        }
-        std::fs::read(&resolved)
-    });
-    match read {
+    match file::read(&source.resolve(file), MAX_BODY_MEBIBYTES) {
         Ok(bytes) => Some(Bytes::from(bytes)),
-        Err(error) => {
-            problems.push(source.problem(path, format!("cannot read {}: {error}", resolved.display())));
+        Err(reason) => {
+            problems.push(source.problem(path, reason));
             None
         }
     }

@@ -169,6 +169,6 @@ mod tests {
         assert!(compile(&folder, Some(&[b'x'; 5000])).err().unwrap().contains("longer than 4096"));
         // Others of its kind never end.
         let reason = read_secret(Path::new("/dev/null")).unwrap_err();
-        assert_eq!(reason, "/dev/null is not a regular file");
+        assert_eq!(reason, "cannot read /dev/null: it is not a regular file");
     }
 }
