@@ -2,7 +2,7 @@
 //! nothing matches. All others stand beside their types.
 
 use super::Config;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 impl Config {
     /// Fills in the names of listeners and routes and the defaults of access policies. Names of
@@ -12,12 +12,13 @@ impl Config {
             listener.name = Some(listener.name(index).into_owned());
         }
         let mut taken: HashSet<String> = self.routes.iter().filter_map(|route| route.name.clone()).collect();
-        for route in &mut self.routes {
-            if route.name.is_none() {
-                let name = free_name(&route.default_name(), &taken);
-                taken.insert(name.clone());
-                route.name = Some(name);
-            }
+        let mut next = HashMap::new();
+        for route in self.routes.iter_mut().filter(|route| route.name.is_none()) {
+            let wanted = route.default_name();
+            let number = next.entry(wanted.clone()).or_insert(1_u64);
+            let name = free_name(wanted, number, &taken);
+            taken.insert(name.clone());
+            route.name = Some(name);
         }
         let of_routes = self.routes.iter_mut().filter_map(|route| route.access.as_mut());
         for access in of_routes.chain([&mut self.access]) {
@@ -26,10 +27,14 @@ impl Config {
     }
 }
 
-fn free_name(name: &str, taken: &HashSet<String>) -> String {
-    if !taken.contains(name) {
-        return name.to_owned();
-    }
+/// `wanted`, or the next of `wanted#2`, `wanted#3`, … that is free. `number` goes on from name to name, so
+/// that many equal ones take no longer each.
+fn free_name(wanted: String, number: &mut u64, taken: &HashSet<String>) -> String {
+    let mut name = wanted.clone();
     // Bounded by the number of names taken.
-    (2u64..).map(|n| format!("{name}#{n}")).find(|name| !taken.contains(name)).unwrap_or_default()
+    while taken.contains(&name) {
+        *number += 1;
+        name = format!("{wanted}#{number}");
+    }
+    name
 }

@@ -136,6 +136,10 @@ impl<T> Router<T> {
     }
 }
 
+/// Rules of one host and path that each later one is compared with to find out whether it is covered: with all
+/// of them the time would grow with their square.
+const MOST_COMPARED: usize = 1000;
+
 /// Puts the rules of one host and path into order, and collects those an earlier one covers.
 struct Shadows<'a, T> {
     rules: &'a [Rule<T>],
@@ -152,7 +156,10 @@ impl<T> Shadows<'_, T> {
         let rule = |number: u32| self.rules.get(number as usize);
         candidates.sort_by_key(|number| (Reverse(rule(*number).map(Rule::predicate_count)), *number));
         for (place, number) in candidates.iter().enumerate() {
-            let (Some(late), earlier) = (rule(*number), candidates.iter().take(place)) else { continue };
+            let (Some(late), earlier) = (rule(*number), candidates.iter().take(place.min(MOST_COMPARED)))
+            else {
+                continue;
+            };
             let covering = earlier
                 .copied()
                 .find(|early| rule(*early).is_some_and(|early| early.written.cover(&late.written)));
