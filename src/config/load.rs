@@ -1,16 +1,20 @@
 //! From a YAML file to a [`Config`], with everything that is wrong with it. The only file that knows
 //! the YAML library.
 
+use super::bounds::{self, Unbounded};
 use super::error::quoted;
+use super::file::{self, Unreadable};
 use super::read;
 use super::record::Keys;
 use super::tree::{Node, Value};
 use super::{Config, Problem, Problems, Source, validate};
-use std::io::Read;
+use saphyr_parser::ScanError;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::path::Path;
 
-/// Largest file read.
-pub const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Largest file read, in MiB.
+const MAX_FILE_MEBIBYTES: u64 = 16;
 
 /// What reading a file gave: as much of the configuration as could be understood, where it came
 /// from, and everything wrong with it.
@@ -96,15 +100,28 @@ fn parse(path: &Path, text: &str) -> Result<Node, Problem> {
     if text.lines().all(|line| line.trim_start().is_empty() || line.trim_start().starts_with('#')) {
         return Err(whole(None, "the file is empty".to_owned()).with_hint(SMALLEST));
     }
-    let mut root = Node::read(serde_yaml::Deserializer::from_str(text)).map_err(|error| {
-        let line = error.location().map(|location| location.line());
-        let problem = whole(line, syntax_reason(&error));
+    let hinted = |line: Option<usize>, reason: String| {
+        let problem = whole(line, reason);
         match syntax_hint(text, line) {
             Some(hint) => problem.with_hint(hint),
             None => problem,
         }
+    };
+    let refused = |error: serde_yaml::Error| {
+        hinted(error.location().map(|location| location.line()), syntax_reason(&error))
+    };
+    bounds::check(text).map_err(|unbounded| match unbounded {
+        Unbounded::TooMuch(line, reason) => whole(Some(line), reason),
+        Unbounded::Syntax(error) => match usual_syntax_error(text) {
+            Some(usual) => refused(usual),
+            None => hinted(Some(error.marker().line()), position_reason(&error)),
+        },
     })?;
-    root.mark_lines(text);
+    let mut root = Node::read(serde_yaml::Deserializer::from_str(text)).map_err(refused)?;
+    root.mark_lines(text).map_err(|line| {
+        let reason = "can be read in more than one way";
+        whole(Some(line), reason.to_owned()).with_hint("write plain keys, values and lists")
+    })?;
     match &root.value {
         Value::Map(_) => Ok(root),
         Value::Null => Err(whole(None, "the file is empty".to_owned()).with_hint(SMALLEST)),
@@ -114,6 +131,24 @@ fn parse(path: &Path, text: &str) -> Result<Node, Problem> {
             Err(whole(line, reason).with_hint(SMALLEST))
         }
     }
+}
+
+/// What the walk that finds the lines says when it cannot go on.
+fn position_reason(error: &ScanError) -> String {
+    match error.info() {
+        // It looks ahead further than the bound of depth.
+        "recursion limit exceeded" => "nested too deeply".to_owned(),
+        other => format!("not valid YAML: {other}"),
+    }
+}
+
+/// Longest text that is parsed only for the sake of a better message; what it costs grows with the square.
+const MAX_SECOND_LOOK: usize = 64 << 10;
+
+/// What the YAML library finds wrong with the grammar of `text`; `None` when it takes it. Builds nothing.
+fn usual_syntax_error(text: &str) -> Option<serde_yaml::Error> {
+    let short = text.len() <= MAX_SECOND_LOOK;
+    short.then(|| IgnoredAny::deserialize(serde_yaml::Deserializer::from_str(text)).err())?
 }
 
 /// The YAML library's sentence without the place, which the problem has already.
@@ -139,6 +174,9 @@ fn syntax_hint(text: &str, line: Option<usize>) -> Option<&'static str> {
         return Some("indent with spaces, YAML does not allow tabs");
     }
     let (_, line) = lines().find(|(number, _)| Some(*number) == line)?;
+    if line.contains('\t') {
+        return Some("write a space in place of the tab");
+    }
     if [": *", "- *", "[*", ", *"].iter().any(|start| line.contains(start)) {
         return Some("put a value that begins with * in quotes: \"*.example.com\"");
     }
@@ -155,31 +193,22 @@ fn syntax_hint(text: &str, line: Option<usize>) -> Option<&'static str> {
 
 fn read_file(path: &Path) -> Result<String, Problem> {
     let source = Source::new(path);
-    let unreadable = |error: std::io::Error| {
-        let problem = source.problem("", format!("cannot be read: {}", plain(&error)));
-        match error.kind() {
-            std::io::ErrorKind::NotFound => problem.with_hint("name the file with -c FILE"),
-            _ => problem,
+    let bytes = file::contents(path, MAX_FILE_MEBIBYTES).map_err(|why| match why {
+        Unreadable::Io(error) => {
+            let problem = source.problem("", format!("cannot be read: {}", plain(&error)));
+            match error.kind() {
+                std::io::ErrorKind::NotFound => problem.with_hint("name the file with -c FILE"),
+                _ => problem,
+            }
         }
-    };
-    let too_large = || {
-        let reason = format!("larger than {} MiB", MAX_FILE_BYTES >> 20);
-        source.problem("", reason).with_hint("long address lists go into files of their own: { file: … }")
-    };
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    if metadata.is_dir() {
-        return Err(source.problem("", "is a directory").with_hint("name the file in it"));
-    }
-    if metadata.len() > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::new();
-    // A pipe has no length beforehand.
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(too_large());
-    }
+        Unreadable::Folder => source.problem("", "is a directory").with_hint("name the file in it"),
+        Unreadable::NotRegular => source
+            .problem("", "is not a regular file, such as a pipe or a device")
+            .with_hint("write it to a file first"),
+        Unreadable::TooLarge(mebibytes) => source
+            .problem("", format!("larger than {mebibytes} MiB"))
+            .with_hint("long address lists go into files of their own: { file: … }"),
+    })?;
     String::from_utf8(bytes).map_err(|error| not_utf8(&source, &error))
 }
 

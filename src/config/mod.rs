@@ -7,6 +7,7 @@
 pub mod access;
 mod address;
 mod balance;
+mod bounds;
 mod cidr;
 mod defaults;
 mod each;

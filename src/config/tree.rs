@@ -69,11 +69,14 @@ impl Node {
         NodeSeed(&Cell::new(0)).deserialize(deserializer)
     }
 
-    /// Fills in the lines by walking `text`, the YAML this tree was read from, a second time. Where
-    /// that walk finds something else than the first, it ends, and lines stay unknown.
-    pub fn mark_lines(&mut self, text: &str) {
-        let mut marks = Marks { parser: Parser::new_from_str(text) };
-        let _ = marks.node(self);
+    /// Fills in the lines, and the numbers as they were written, by walking `text`, the YAML this tree was
+    /// read from, a second time.
+    ///
+    /// # Errors
+    /// The line where that walk finds something else than the first: the text has two meanings.
+    pub fn mark_lines(&mut self, text: &str) -> Result<(), usize> {
+        let mut marks = Marks { parser: Parser::new_from_str(text), line: 1 };
+        marks.node(self).ok_or(marks.line as usize)
     }
 
     /// What it is, for "found …".
@@ -105,6 +108,8 @@ impl Node {
 /// The second walk. `None` ends it.
 struct Marks<'a> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
+    /// Where the walk is.
+    line: u32,
 }
 
 impl<'a> Marks<'a> {
@@ -114,7 +119,10 @@ impl<'a> Marks<'a> {
             match event {
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
                 Event::StreamEnd | Event::DocumentEnd => return None,
-                event => return Some((event, u32::try_from(span.start.line()).unwrap_or(0))),
+                event => {
+                    self.line = u32::try_from(span.start.line()).unwrap_or(0);
+                    return Some((event, self.line));
+                }
             }
         }
     }
@@ -130,6 +138,8 @@ impl<'a> Marks<'a> {
             }
             (Event::Scalar(..), Value::List(_) | Value::Map(_)) => return None,
             (Event::Scalar(..), _) => {}
+            // A tag on more than a scalar: refused as a whole.
+            (Event::SequenceStart(..) | Event::MappingStart(..), Value::Tagged(_)) => self.skip()?,
             (Event::SequenceStart(..), Value::List(items)) => {
                 for item in items {
                     self.node(item)?;
@@ -139,13 +149,31 @@ impl<'a> Marks<'a> {
             (Event::MappingStart(..), Value::Map(entries)) => {
                 for entry in entries {
                     let (key, line) = self.next()?;
-                    matches!(key, Event::Scalar(..) | Event::Alias(_)).then_some(())?;
                     entry.line = line;
+                    match key {
+                        Event::Scalar(..) | Event::Alias(_) => {}
+                        // A list as a key is no key there could be, and refused.
+                        Event::SequenceStart(..) | Event::MappingStart(..) => self.skip()?,
+                        _ => return None,
+                    }
                     self.node(&mut entry.value)?;
                 }
                 matches!(self.next()?.0, Event::MappingEnd).then_some(())?;
             }
             _ => return None,
+        }
+        Some(())
+    }
+
+    /// To the end of the list or mapping that has begun.
+    fn skip(&mut self) -> Option<()> {
+        let mut depth = 1_usize;
+        while depth > 0 {
+            match self.next()?.0 {
+                Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+                Event::SequenceEnd | Event::MappingEnd => depth -= 1,
+                _ => {}
+            }
         }
         Some(())
     }
