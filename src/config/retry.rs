@@ -38,6 +38,8 @@ pub enum RetryOn {
     Connect,
     /// A kept connection turned out dead.
     Stale,
+    /// A fresh connection ended without an answer.
+    Closed,
     /// No response head in time.
     Timeout,
     /// The upstream answered with this status: 500, 502, 503 or 504.
@@ -57,7 +59,7 @@ pub enum RetryMethods {
 
 impl<'de> Deserialize<'de> for RetryOn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::scalar(deserializer, "connect, stale, timeout, 500, 502, 503 or 504", parse)
+        text::scalar(deserializer, "connect, stale, closed, timeout, 500, 502, 503 or 504", parse)
     }
 }
 
@@ -66,6 +68,7 @@ impl Serialize for RetryOn {
         match self {
             RetryOn::Connect => serializer.serialize_str("connect"),
             RetryOn::Stale => serializer.serialize_str("stale"),
+            RetryOn::Closed => serializer.serialize_str("closed"),
             RetryOn::Timeout => serializer.serialize_str("timeout"),
             RetryOn::Status(status) => serializer.serialize_u16(*status),
         }
@@ -76,6 +79,7 @@ fn parse(text: &str) -> Result<RetryOn, ValueError> {
     Ok(match text {
         "connect" => RetryOn::Connect,
         "stale" => RetryOn::Stale,
+        "closed" => RetryOn::Closed,
         "timeout" => RetryOn::Timeout,
         "500" => RetryOn::Status(500),
         "502" => RetryOn::Status(502),
@@ -83,7 +87,7 @@ fn parse(text: &str) -> Result<RetryOn, ValueError> {
         "504" => RetryOn::Status(504),
         _ => {
             let error = ValueError::new(format!("{} is not tried again", quoted(text)));
-            return Err(error.with_hint("connect, stale, timeout, 500, 502, 503 or 504"));
+            return Err(error.with_hint("connect, stale, closed, timeout, 500, 502, 503 or 504"));
         }
     })
 }

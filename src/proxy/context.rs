@@ -91,6 +91,8 @@ pub struct Attempts {
     pub took: Option<Duration>,
     /// The last attempt's response head has arrived.
     pub answered: bool,
+    /// Its connection took no whole head: the upstream cannot be at work on the request.
+    pub unsent: bool,
     /// The request asks for an upgrade the upstream may grant.
     pub upgrade: bool,
     /// The upstream has granted it: bytes flow both ways.
@@ -182,6 +184,7 @@ impl Attempts {
         self.started = Some(Instant::now());
         self.sent = None;
         self.answered = false;
+        self.unsent = false;
         self.read_ahead = false;
         self.late = None;
     }

@@ -152,12 +152,14 @@ async fn send(
         && let Some(mut request) = request_head::write(session.req_header(), exchange)?
     {
         request.extend_from_slice(body);
-        write(&mut stream, &request, peer.options.write_timeout).await.map_err(Error::into_up)?;
-        return Ok(open(stream, peer));
+        let mut taken = 0;
+        let written = write(&mut stream, &request, peer.options.write_timeout, &mut taken).await;
+        exchange.attempt.unsent = taken == 0;
+        return written.map(|()| open(stream, peer)).map_err(Error::into_up);
     }
     let mut connection = open(stream, peer);
     let head = request_head::copy(session, exchange)?;
-    connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+    upload::send_head(head, &mut connection, exchange).await?;
     if !body.is_empty() {
         mirror::body_sent(Some(body), true, exchange);
         upload::write(body, true, &mut connection).await.map_err(Error::into_up)?;
@@ -178,9 +180,16 @@ fn needs_no_copy(session: &ServerSession, exchange: &Exchange) -> bool {
     !mirrored && session.req_header().method != Method::HEAD
 }
 
-async fn write(stream: &mut Stream, request: &[u8], limit: Option<Duration>) -> Result<()> {
+/// Writes a request. `taken` is how much of it the connection took at least, should that fail.
+async fn write(
+    stream: &mut Stream,
+    request: &[u8],
+    limit: Option<Duration>,
+    taken: &mut usize,
+) -> Result<()> {
     let sent = async {
-        stream.write_all(request).await?;
+        *taken = stream.write(request).await?;
+        stream.write_all(&request[*taken..]).await?;
         stream.flush().await
     };
     match answer::in_time(limit.unwrap_or(Duration::MAX), sent).await {

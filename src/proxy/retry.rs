@@ -1,8 +1,8 @@
 //! Whether an attempt that failed is followed by another, where, and why.
 //!
-//! Three kinds of failure. The upstream never saw the request (no connection, or a kept one that was dead
-//! already): sending it once more costs nothing. It may have seen it (a timeout, an answer that says
-//! so): only what may be repeated goes out again, and only within the upstream's budget. Anything of
+//! Three kinds of failure. The upstream cannot be at work on the request (no connection, one that took no whole
+//! head, a word of HTTP/2 that it was not begun): sending it once more costs nothing. It may be (a timeout, an answer
+//! that says so, a connection that ended without one: RFC 9110 section 9.2.2): only what may be repeated goes out again, and only within the upstream's budget. Anything of
 //! the answer has reached the client: nothing goes out again.
 
 use super::context::Exchange;
@@ -13,11 +13,6 @@ use http::StatusCode;
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorSource, ErrorType, Result, RetryType};
 use pingora_core::protocols::http::ServerSession;
-use std::time::Duration;
-
-/// A request that must not be repeated is taken for unseen only if its connection broke about as soon
-/// as it was sent: later, the upstream may have been at work on it.
-const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A connection could not be made: another endpoint gets a try if there is one.
 pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
@@ -93,9 +88,22 @@ fn decide(error: &Error, session: &mut ServerSession, exchange: &mut Exchange, r
     if exchange.attempt.late == Some(Late::Upstream) || *error.etype() == ErrorType::ReadTimedout {
         return policy.timeout && may_repeat(session, exchange, policy) && once_more(exchange, "timeout");
     }
-    let unseen = is_refused(error)
-        || (reused && is_dead(error) && (is_idempotent(session, policy) || broke_at_once(exchange, error)));
+    if !reused && is_dead(error) {
+        return policy.closed && may_repeat(session, exchange, policy) && after_end(exchange);
+    }
+    let unseen =
+        is_refused(error) || (is_dead(error) && (is_idempotent(session, policy) || exchange.attempt.unsent));
     unseen && policy.stale && replayable(session, exchange) && again_on_fresh(exchange)
+}
+
+/// The endpoint has closed a connection that was made for the request: it has failed, whatever comes of another
+/// attempt.
+fn after_end(exchange: &mut Exchange) -> bool {
+    let again = once_more(exchange, "closed");
+    if again {
+        exchange.attempt.endpoint_failed();
+    }
+    again
 }
 
 /// Whether the connection was closed under the request, without an answer.
@@ -121,14 +129,6 @@ fn is_refused(error: &Error) -> bool {
 
 fn cause(error: &Error) -> Option<&h2::Error> {
     error.root_cause().downcast_ref()
-}
-
-/// Whether it broke before the upstream can have been at work on the request: soon, and without a byte.
-fn broke_at_once(exchange: &Exchange, error: &Error) -> bool {
-    // The engine says how much of a head it had got only here.
-    let context = error.context.as_ref().map_or("", |context| context.as_str());
-    let begun = context.contains("bytes already read") && !context.ends_with("read: 0");
-    !begun && exchange.attempt.started.is_some_and(|started| started.elapsed() < UNSEEN)
 }
 
 fn may_repeat(session: &mut ServerSession, exchange: &Exchange, policy: &RetryPolicy) -> bool {

@@ -39,7 +39,7 @@ pub async fn exchange_messages(
     exchange: &mut Exchange,
 ) -> Result<bool> {
     let head = head(session, exchange)?;
-    connection.write_request_header(Box::new(head)).await.map_err(Error::into_up)?;
+    send_head(head, connection, exchange).await?;
     session.enable_retry_buffering();
     exchange.body.has_ended(session);
     let mut upload = Upload { is_broken: false, reason: None, is_answered: false };
@@ -63,6 +63,20 @@ pub async fn exchange_messages(
         }
     }
     upload.finish(session, connection, exchange).await
+}
+
+/// Writes the head. One that was not taken whole leaves the upstream nothing to work on.
+///
+/// # Errors
+/// Those of the connection.
+pub async fn send_head(
+    head: RequestHeader,
+    connection: &mut UpstreamSession,
+    exchange: &mut Exchange,
+) -> Result<()> {
+    let written = connection.write_request_header(Box::new(head)).await;
+    exchange.attempt.unsent = written.is_err();
+    written.map(drop).map_err(Error::into_up)
 }
 
 fn head(session: &mut ServerSession, exchange: &mut Exchange) -> Result<RequestHeader> {

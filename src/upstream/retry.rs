@@ -23,6 +23,8 @@ pub struct RetryPolicy {
     pub connect: bool,
     /// A kept connection that turned out dead is replaced by a fresh one.
     pub stale: bool,
+    /// A fresh connection that ended without an answer is followed by another.
+    pub closed: bool,
     /// A response head that did not come in time is tried for again.
     pub timeout: bool,
     /// Requests of every method are repeated, not only idempotent ones.
@@ -42,6 +44,7 @@ impl RetryPolicy {
             attempts: config.attempts,
             connect: on(RetryOn::Connect),
             stale: on(RetryOn::Stale),
+            closed: on(RetryOn::Closed),
             timeout: on(RetryOn::Timeout),
             all_methods: config.methods == RetryMethods::All,
             statuses: STATUSES.map(|(status, _)| on(RetryOn::Status(status))),
@@ -59,7 +62,7 @@ impl RetryPolicy {
     /// A request begins: the budget grows by its share.
     pub fn earn(&self) {
         // Where nothing is ever spent, workers need not share a cache line for it.
-        if self.timeout || self.statuses.contains(&true) {
+        if self.timeout || self.closed || self.statuses.contains(&true) {
             let grown = |tokens: u32| (tokens < MOST).then(|| (tokens + self.percent).min(MOST));
             let _ = self.tokens.fetch_update(Relaxed, Relaxed, grown);
         }

@@ -34,7 +34,7 @@ fn a_connection_that_died_under_a_request_costs_the_client_nothing() {
     let gateway = Gateway::with_origin(&with("balance: round_robin"), &origin);
     let mut client = gateway.connect();
     for round in 0..50 {
-        let (method, body) = if round % 2 == 0 { ("GET", "") } else { ("POST", "order=1") };
+        let (method, body) = if round % 2 == 0 { ("GET", "") } else { ("PUT", "order=1") };
         let length = body.len();
         let answer = client.request(&format!(
             "{method} /{round} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -42,9 +42,9 @@ fn a_connection_that_died_under_a_request_costs_the_client_nothing() {
         assert_eq!((answer.status, answer.text()), (200, "served"), "{method} {round}");
     }
     assert!(retries(&gateway, "stale") >= 20.0);
-    let posts: Vec<_> =
-        origin.requests().into_iter().filter(|request| request.line().starts_with("POST")).collect();
-    assert!(posts.iter().all(|post| post.body == b"order=1"), "the body goes along");
+    let puts: Vec<_> =
+        origin.requests().into_iter().filter(|request| request.line().starts_with("PUT")).collect();
+    assert!(puts.iter().all(|put| put.body == b"order=1"), "the body goes along");
     let record = gateway.wait_record(|record| record["attempts"] == 2);
     assert_eq!((&record["status"], &record["rejection"]), (&200.into(), &serde_json::Value::Null));
     assert_eq!(record["retries"], "stale");
@@ -59,14 +59,14 @@ fn a_retry_after_a_dead_connection_takes_no_other_kept_one() {
     let mut clients = [gateway.connect(), gateway.connect(), gateway.connect()];
     for client in &mut clients {
         // With a body, as the request below: others have kept connections of their own.
-        client.send("POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+        client.send("PUT /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     }
     origin.wait_requests(3);
     gate.open();
     for client in &mut clients {
         assert_eq!(client.response().status, 200);
     }
-    let answer = clients[0].request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    let answer = clients[0].request("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     assert_eq!(answer.status, 200);
     assert_eq!(retries(&gateway, "stale"), 1.0);
 }
@@ -100,6 +100,45 @@ fn a_post_that_may_have_been_worked_on_is_not_repeated() {
     assert_eq!(client.response().status, 502);
     assert_eq!(origin.requests().len(), 2);
     assert_eq!(retries(&gateway, "stale"), 0.0);
+}
+
+/// Read whole, and then the connection closes at once, as that of a worker which crashes: by every way a body takes.
+#[test]
+fn a_post_that_was_read_whole_is_not_repeated_however_soon_its_connection_closes() {
+    let origin = Origin::script(|request| match request.line().starts_with("POST") {
+        true => Reply::Close,
+        false => Reply::ok("warm"),
+    });
+    for further in ["", "proxy: { lane: off }\n"] {
+        let gateway = Gateway::with_origin(&format!("{}{further}", with("keepalive: 8")), &origin);
+        let mut client = gateway.connect();
+        for framing in
+            ["Content-Length: 2\r\n\r\nhi", "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"]
+        {
+            assert_eq!(client.get("a", "/", "").text(), "warm");
+            let seen = origin.requests().len();
+            let answer = client.request(&format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}"));
+            assert_eq!((answer.status, origin.requests().len() - seen), (502, 1), "{framing:?} {further}");
+            // After a failure the connection of the client may be gone.
+            client = gateway.connect();
+        }
+        assert_eq!(retries(&gateway, "stale"), 0.0);
+    }
+}
+
+#[test]
+fn a_fresh_connection_that_ends_without_an_answer_is_followed_by_another() {
+    let count = AtomicUsize::new(0);
+    let origin = Origin::script(move |_| match count.fetch_add(1, Ordering::SeqCst) {
+        0 | 2 => Reply::Close,
+        _ => Reply::status(200, "Connection: close\r\n", "served"),
+    });
+    let yaml = with("retry: { on: [closed] }, ejection: { failures: 100 }");
+    let gateway = Gateway::with_origin(&yaml, &origin);
+    assert_eq!(gateway.get("a", "/").text(), "served");
+    assert_eq!((origin.requests().len(), retries(&gateway, "closed")), (2, 1.0));
+    let post = gateway.connect().request("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
+    assert_eq!((post.status, origin.requests().len(), retries(&gateway, "closed")), (502, 3, 1.0));
 }
 
 #[test]
