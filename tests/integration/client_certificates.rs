@@ -269,3 +269,29 @@ fn a_default_certificate_may_be_the_laxer_one_or_the_stricter_one() {
         }
     }
 }
+
+#[test]
+fn one_certificate_asks_for_clients_under_some_of_its_names() {
+    let (root, clients) = (Authority::new("root"), Authority::new("clients"));
+    let yaml = "routes: [{ respond: { body: hello } }]\ncertificates:\n  \
+                - { cert: all.pem, key: all.key }\n  \
+                - { cert: all.pem, key: all.key, names: [admin.all.test], client_auth: { ca: clients.pem } }\n";
+    let builder = Gateway::builder(yaml);
+    root.issue(&["all.test", "*.all.test"]).write(builder.dir(), "all");
+    clients.write(builder.dir(), "clients.pem");
+    let gateway = builder.start();
+    let known = clients.issue(&["known"]);
+    let status = |identity: Option<&Identity>, name: &str, host: &str| {
+        let client = showing(identity, SslVersion::TLS1_3).renamed(name);
+        let mut connection = Connection::open_tls(gateway.address(), &client).ok()?;
+        connection.try_request(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).ok().map(|it| it.status)
+    };
+    assert_eq!(status(None, "admin.all.test", "admin.all.test"), None, "nobody without a certificate");
+    assert_eq!(status(Some(&known), "admin.all.test", "admin.all.test"), Some(200));
+    // Both names are in the certificate, so clients may share a connection for them.
+    assert_eq!(status(None, "www.all.test", "www.all.test"), Some(200));
+    assert_eq!(status(None, "www.all.test", "admin.all.test"), Some(421));
+    assert_eq!(status(Some(&known), "admin.all.test", "www.all.test"), Some(421));
+    let listed = gateway.admin("/v1/certificates").json();
+    assert_eq!(listed["certificates"][1]["names"], serde_json::json!(["admin.all.test"]));
+}

@@ -1,6 +1,6 @@
 //! OCSP responses made by OpenSSL, stapled for clients that ask.
 
-use crate::support::certificates::{Authority, Identity};
+use crate::support::certificates::{Authority, Identity, Leaf};
 use crate::support::commands::run;
 use crate::support::eventually::until;
 use crate::support::tls::{TlsClient, TlsOptions};
@@ -142,4 +142,40 @@ fn a_response_that_has_had_its_time_is_stapled_no_more_and_stands_in_nobodys_way
     assert_eq!(until, Some(0.0));
     let revoked = start(&respond(scratch.path(), &authority, &leaf, 'R'));
     assert!(ocsp(&revoked)["trouble"].as_str().unwrap().contains("revoked"));
+}
+
+#[test]
+fn each_kind_of_certificate_has_a_response_of_its_own() {
+    let scratch = tempfile::tempdir().unwrap();
+    let authority = Authority::new("root");
+    let (ecdsa, rsa) = (authority.issue(&["app.test"]), Leaf::new(&["app.test"]).rsa().sign(&authority));
+    let responses = [&ecdsa, &rsa].map(|leaf| respond(scratch.path(), &authority, leaf, 'V'));
+    let yaml = "routes: [{ respond: { body: hello } }]\ncertificates:\n  \
+                - { cert: rsa.pem, key: rsa.key, ocsp: rsa.ocsp }\n  \
+                - { cert: ecdsa.pem, key: ecdsa.key, ocsp: ecdsa.ocsp }\n";
+    let builder = Gateway::builder(yaml).file("ecdsa.ocsp", &responses[0]).file("rsa.ocsp", &responses[1]);
+    ecdsa.write(builder.dir(), "ecdsa");
+    rsa.write(builder.dir(), "rsa");
+    let gateway = builder.start();
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        for (algorithms, leaf, response) in [
+            ("ecdsa_secp256r1_sha256", &ecdsa, &responses[0]),
+            ("rsa_pss_rsae_sha256:rsa_pkcs1_sha256", &rsa, &responses[1]),
+            ("rsa_pss_rsae_sha256:ecdsa_secp256r1_sha256", &ecdsa, &responses[0]),
+        ] {
+            let client = TlsClient::new(TlsOptions {
+                name: Some("app.test"),
+                ocsp: true,
+                versions: Some((version, version)),
+                algorithms: Some(algorithms),
+                ..TlsOptions::default()
+            });
+            let facts = Connection::open_tls(gateway.address(), &client).unwrap().tls();
+            assert!(leaf.is(&facts.certificate), "{algorithms}");
+            assert_eq!(facts.ocsp.as_ref(), Some(response), "{algorithms}");
+        }
+    }
+    let not_after =
+        gateway.metrics().label_values("portcullis_certificate_not_after_timestamp_seconds", "name");
+    assert_eq!(not_after, ["app.test"], "one series, of the earlier one");
 }

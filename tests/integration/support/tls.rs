@@ -34,6 +34,8 @@ pub struct TlsOptions {
     pub ocsp: bool,
     /// Key agreement groups offered.
     pub groups: Option<&'static str>,
+    /// Signature algorithms offered.
+    pub algorithms: Option<&'static str>,
 }
 
 /// What a handshake settled.
@@ -81,6 +83,9 @@ impl TlsClient {
         }
         if let Some(groups) = options.groups {
             builder.set_curves_list(groups).expect("groups");
+        }
+        if let Some(algorithms) = options.algorithms {
+            builder.set_sigalgs_list(algorithms).expect("algorithms");
         }
         let session = Arc::new(Mutex::new(None));
         let seen = Arc::clone(&session);
