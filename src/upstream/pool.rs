@@ -258,7 +258,8 @@ impl Pool {
         let (mut count, mut out) = (0, 0);
         for member in enabled {
             count += 1;
-            out += u32::from(member.state.ejected(now));
+            // Whoever checks have found bad is missing as well.
+            out += u32::from(!member.state.available(now));
         }
         if (out + 1) * 100 > count * u32::from(config.max_percent) || state.ejected(now) {
             return;
@@ -409,6 +410,20 @@ mod tests {
             }
             let now = Moment::now();
             assert_eq!(pool.endpoints().iter().filter(|it| it.state.ejected(now)).count(), most);
+        }
+    }
+
+    #[test]
+    fn those_that_checks_have_found_bad_count_as_out() {
+        let room = Room::new();
+        for (max_percent, stays) in [(50, true), (99, true), (100, false)] {
+            let pool = room.compile(&ejecting(&[1, 1, 1], max_percent), None).unwrap();
+            let endpoints = pool.endpoints();
+            for endpoint in &endpoints[1..] {
+                endpoint.state.set_health(Health::Down);
+            }
+            (0..30).for_each(|_| pool.failed(&endpoints[0]));
+            assert_eq!(endpoints[0].state.available(Moment::now()), stays, "{max_percent}");
         }
     }
 
