@@ -105,7 +105,7 @@ const WAYS: [(&str, &str); 4] = [
     ("", ""),
     ("proxy: { lane: off }\n", ""),
     ("", "\n    protocol: auto"),
-    ("", "\n    proxy_protocol: off\n    health_check: { type: tcp }"),
+    ("", "\n    proxy_protocol: off\n    health_check: { type: tcp, timeout: 5s }"),
 ];
 
 #[test]
