@@ -1,6 +1,6 @@
 //! The door of the admin port: accepts, bounds, and hands each connection to the router.
 //!
-//! Everything a client can hold is bounded: connections at once ([`super::places`]), bytes and seconds of a
+//! Everything a client can hold is bounded: connections at once (`places`), bytes and seconds of a
 //! request head, seconds of a connection. It goes on answering while the process drains, so that a probe
 //! sees "draining" and not a refused connection, and when traffic has used up all descriptors; it ends with
 //! the process.

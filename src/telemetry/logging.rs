@@ -1,4 +1,4 @@
-//! The process's own log: what the gateway does, on stderr, by a thread of its own ([`super::log_writer`]).
+//! The process's own log: what the gateway does, on stderr, by a thread of its own (`log_writer`).
 //!
 //! Text lines read `2026-01-31T12:00:00.000Z INFO background::reload: …`, JSON lines carry `time`,
 //! `level`, `target` and `message`. Control and bidirectional characters are escaped, so give every
