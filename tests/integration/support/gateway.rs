@@ -363,14 +363,10 @@ impl Gateway {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
-    /// Takes from it the right to open one file more than it has; gives the limit there was.
-    pub fn limit_open_files_to_what_is_open(&self) -> libc::rlimit {
-        let folder = format!("/proc/{}/fd", self.child.id());
-        let is_free = |number: &u64| !Path::new(&format!("{folder}/{number}")).is_symlink();
-        let first_free = (0..).find(is_free).expect("a number");
+    /// Lets it open no file more; gives the limit there was.
+    pub fn forbid_open_files(&self) -> libc::rlimit {
         let before = self.set_open_files(libc::rlimit { rlim_cur: 0, rlim_max: 0 });
-        self.set_open_files(libc::rlimit { rlim_cur: first_free, ..before });
-        before
+        self.set_open_files(libc::rlimit { rlim_cur: 0, ..before })
     }
 
     /// Changes how many files it may have open; gives the limit there was.
