@@ -36,6 +36,7 @@ pub struct Connection {
     heads: AtomicU32,
     tunnel_idle_ms: AtomicU64,
     websocket: AtomicBool,
+    stalled: AtomicBool,
     handed: AtomicU64,
     body: AtomicU64,
     answer: Mutex<Option<Bytes>>,
@@ -116,6 +117,7 @@ impl Connection {
             heads: AtomicU32::new(0),
             tunnel_idle_ms: AtomicU64::new(0),
             websocket: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             handed: AtomicU64::new(0),
             body: AtomicU64::new(0),
             answer: Mutex::new(None),
@@ -228,6 +230,16 @@ impl Connection {
     /// Whether it was upgraded to a websocket.
     pub fn is_websocket(&self) -> bool {
         self.websocket.load(Relaxed)
+    }
+
+    /// The client has not taken in time what was written to it.
+    pub(super) fn stalled(&self) {
+        self.stalled.store(true, Relaxed);
+    }
+
+    /// Whether the connection ended because its client did not take what was written to it.
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Relaxed)
     }
 
     /// Where the connection stands.

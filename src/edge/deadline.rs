@@ -1,4 +1,4 @@
-//! Two deadlines only the stream can keep: a whole header block, and silence of a tunnel.
+//! The deadlines only the stream can keep: a whole header block, silence of a tunnel, and what the client has to take.
 //!
 //! The engine's timeouts are per read, so a byte every few seconds would hold a connection for
 //! ever. A head that arrives in one read costs nothing here: the timer is made when a head makes its
@@ -29,12 +29,14 @@ pub struct Deadline {
     heads: u32,
     head: Option<Pin<Box<Sleep>>>,
     tunnel: Option<Silence>,
+    write: Option<Silence>,
+    write_waits: bool,
 }
 
 impl Deadline {
     /// `header_timeout` is for a whole header block, from its first byte.
     pub fn new(header_timeout: Duration) -> Self {
-        Deadline { header_timeout, heads: 0, head: None, tunnel: None }
+        Deadline { header_timeout, heads: 0, head: None, tunnel: None, write: None, write_waits: false }
     }
 
     /// The time a whole header block has.
@@ -47,6 +49,21 @@ impl Deadline {
         if let Some(silence) = &mut self.tunnel {
             silence.broken();
         }
+    }
+
+    /// Notes that the socket has taken all there was: nothing waits to be written.
+    pub fn all_taken(&mut self) {
+        self.write_waits = false;
+    }
+
+    /// Says whether what there is to write has waited for `limit`, given that it has to wait. Registers the task for
+    /// the moment it will have. Nothing is done here for what the socket takes at once.
+    pub fn write_is_late(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
+        let silence = self.write.get_or_insert_default();
+        if !std::mem::replace(&mut self.write_waits, true) {
+            silence.broken();
+        }
+        silence.poll_exceeded(limit, cx).is_ready()
     }
 
     /// Says whether a deadline has passed, given what the read just did (`Ready(n)` = n bytes). Registers

@@ -154,6 +154,7 @@ impl EdgeStream {
         if !self.answer.is_empty() {
             ready!(self.poll_write_answer(cx))?;
         }
+        self.deadline.all_taken();
         Poll::Ready(Ok(()))
     }
 
@@ -299,31 +300,55 @@ impl AsyncWrite for EdgeStream {
             this.refuse_malformed();
             return Poll::Ready(Ok(buf.len()));
         }
-        this.deadline.wrote();
-        if this.connection.is_websocket() {
-            return this.poll_write_websocket(cx, buf);
+        let put = match this.connection.is_websocket() {
+            true => this.poll_write_websocket(cx, buf),
+            false => this.poll_put(cx, buf),
+        };
+        if put.is_ready() {
+            this.deadline.wrote();
         }
-        this.poll_put(cx, buf)
+        this.in_time(put, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(answer) = self.connection.take_answer() {
             self.answer = answer;
         }
-        ready!(self.poll_drain(cx))?;
+        let drained = self.poll_drain(cx);
+        ready!(self.in_time(drained, cx))?;
         self.transport.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(cx))?;
+        let drained = self.poll_drain(cx);
+        ready!(self.in_time(drained, cx))?;
         self.transport.poll_shutdown(cx)
     }
 }
 
 impl EdgeStream {
+    /// The one deadline of everything that is written to a client, whoever writes it: the client has as long to take what
+    /// there is as for a piece of a response; in a tunnel, as long as that may be silent.
+    fn in_time<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            return written;
+        }
+        let limit = match self.connection.phase() {
+            Phase::Tunnel => self.connection.tunnel_idle(),
+            _ => self.refusals.snapshots.load().limits.body_idle_timeout,
+        };
+        if !self.deadline.write_is_late(limit, cx) {
+            return Poll::Pending;
+        }
+        self.connection.stalled();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
     fn poll_put(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.out.is_empty() && buf.len() >= BUFFER {
-            return self.transport.poll_write(cx, buf);
+            let count = ready!(self.transport.poll_write(cx, buf))?;
+            self.deadline.all_taken();
+            return Poll::Ready(Ok(count));
         }
         let room = BUFFER.saturating_sub(self.out.len());
         if room == 0 {

@@ -7,13 +7,10 @@ use super::whole;
 use crate::snapshot::{FixedResponse, Rejection};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
+use pingora::Result;
 use pingora::http::ResponseHeader;
-use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::timeout;
 
@@ -92,7 +89,8 @@ async fn send_fixed(
     }
     exchange.status = response.head.status.as_u16();
     exchange.whole = Some(0);
-    flush(session, exchange.snapshot.limits.body_idle_timeout).await?;
+    // Writes out what the door holds, which has a deadline for it.
+    session.finish_body().await?;
     exchange.whole = Some(response.body.len() as u64);
     Ok(())
 }
@@ -116,24 +114,6 @@ fn in_one_piece(
     }
     let second = exchange.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     whole::of(response, second, http1.will_keepalive())
-}
-
-/// Writes out what the door holds.
-async fn flush(session: &mut ServerSession, limit: Duration) -> Result<()> {
-    match in_time(limit, session.finish_body()).await {
-        Some(done) => done.map(drop),
-        None => Error::e_explain(ErrorType::WriteTimedout, "writing an answer"),
-    }
-}
-
-/// What `writing` gives, or `None` after `limit`. Nearly always the socket takes all at once, and no timer is
-/// made.
-pub(super) async fn in_time<T>(limit: Duration, writing: impl Future<Output = T>) -> Option<T> {
-    let mut writing = pin!(writing);
-    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
-        return Some(done);
-    }
-    timeout(limit, writing).await.ok()
 }
 
 async fn send(

@@ -24,6 +24,10 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
     if bad_chunk(error).is_some() {
         return Rejection::Malformed;
     }
+    let stalled = exchange.connection.as_ref().is_some_and(|connection| connection.is_stalled());
+    if stalled && *error.esource() != ErrorSource::Upstream {
+        return Rejection::WriteTimeout;
+    }
     match error.esource() {
         ErrorSource::Downstream => downstream(error.etype()),
         ErrorSource::Upstream => upstream(error.etype()),

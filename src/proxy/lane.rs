@@ -9,7 +9,7 @@
 
 use super::context::Exchange;
 use super::request_body::{self, client_gone};
-use super::{answer, mirror, pieces, request_head, retry, upload, upstream};
+use super::{mirror, pieces, request_head, retry, upload, upstream};
 use crate::upstream::identity;
 use crate::upstream::idle::IdleConnections;
 use bytes::Bytes;
@@ -21,9 +21,13 @@ use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::protocols::http::v1::client::HttpSession as UpstreamSession;
 use pingora_core::server::configuration::ServerConf;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::select;
+use tokio::time::timeout;
 
 /// The lane of one worker, and the idle connections of its own.
 pub struct Lane {
@@ -192,8 +196,18 @@ async fn write(
         stream.write_all(&request[*taken..]).await?;
         stream.flush().await
     };
-    match answer::in_time(limit.unwrap_or(Duration::MAX), sent).await {
+    match in_time(limit.unwrap_or(Duration::MAX), sent).await {
         Some(sent) => sent.or_err(ErrorType::WriteError, "sending a request"),
         None => Error::e_explain(ErrorType::WriteTimedout, "sending a request"),
     }
+}
+
+/// What `writing` gives, or `None` after `limit`. Nearly always the socket takes all at once, and no timer is
+/// made.
+async fn in_time<T>(limit: Duration, writing: impl Future<Output = T>) -> Option<T> {
+    let mut writing = pin!(writing);
+    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx))).await {
+        return Some(done);
+    }
+    timeout(limit, writing).await.ok()
 }

@@ -1,7 +1,7 @@
 //! The gateway's own answers as HTTP/1 clients get them: in one piece, and as they should be all the same.
 
 use crate::support::frames::timed_out;
-use crate::support::{Connection, Gateway};
+use crate::support::{Connection, Gateway, Origin, Reply, eventually};
 use std::time::{Duration, Instant};
 
 const YAML: &str = "workers: 1\nlimits: { body_idle_timeout: 1s }\n\
@@ -69,6 +69,42 @@ fn a_reload_is_seen_within_the_second() {
         assert_eq!(connection.get("a", "/own", "").status, 200);
         gateway.reload(&YAML.replace("{BODY}", body));
         assert_eq!(connection.get("a", "/own", "").text(), body);
+    }
+}
+
+/// Heads that no body follows, heads that leave before their body, and a tunnel: what each of them holds is let go.
+#[test]
+fn a_client_that_takes_no_heads_is_cut_by_the_write_timeout() {
+    let origin = Origin::script(|request| {
+        let fill = format!("X-Fill: {}\r\n", "f".repeat(4_000));
+        match request.target() {
+            "/head" => Reply::Raw(format!("HTTP/1.1 200 OK\r\n{fill}Content-Length: 5\r\n\r\n").into_bytes()),
+            "/none" => Reply::Raw(format!("HTTP/1.1 204 No Content\r\n{fill}\r\n").into_bytes()),
+            _ => Reply::chunked(&[&"x".repeat(4_000)]),
+        }
+    });
+    let yaml = "limits: { body_idle_timeout: 1s }\nroutes:\n  \
+                - { path: /r, redirect: { to: 'https://b.test{path_and_query}' } }\n  \
+                - { upstream: app }\nupstreams: { app: { endpoints: [\"{ORIGIN}\"], max_requests: 1 } }\n";
+    for further in ["", "proxy: { lane: off }\n"] {
+        let gateway = Gateway::with_origin(&format!("{yaml}{further}"), &origin);
+        let redirect = format!("GET /r/{}", "p".repeat(4_000));
+        for request in [redirect.as_str(), "HEAD /head", "GET /none", "GET /chunked"] {
+            let recorded = gateway.access_records().len();
+            let mut connection = gateway.connect();
+            // More answers than any pair of sockets holds.
+            let requests = format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(9_000);
+            if let Err(error) = connection.try_send(requests) {
+                assert!(!timed_out(&error), "{request}: {error}");
+            }
+            let of_this = |records: Vec<serde_json::Value>| {
+                records.into_iter().skip(recorded).find(|record| record["rejection"].is_string())
+            };
+            let record = eventually::within(eventually::DEADLINE, || of_this(gateway.access_records()));
+            assert_eq!(record.expect("a record")["rejection"], "write_timeout", "{request} {further}");
+            gateway.wait_metric_is("portcullis_http_requests_in_flight", &[], 0.0);
+            gateway.wait_metric_is("portcullis_connections_open", &[], 0.0);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::support::certificates::Authority;
 use crate::support::client::Connection;
 use crate::support::eventually::{DEADLINE, holds};
+use crate::support::frames::timed_out;
 use crate::support::tls::TlsClient;
 use crate::support::websocket::Socket;
 use crate::support::{Gateway, Origin, Reply};
@@ -44,6 +45,26 @@ fn silence_does_not_end_a_websocket_before_its_own_limit() {
     assert_eq!(socket.echo("before"), "before");
     holds("the upstream connection", Duration::from_secs(4), || origin.closed() == 0);
     assert_eq!(socket.echo("after"), "after");
+}
+
+/// The echo waits to be taken, and so does what the client still sends: neither side may wait for the other without an end.
+#[test]
+fn a_client_that_stops_reading_ends_its_websocket_at_the_same_limit() {
+    let origin = echo_origin();
+    let yaml = ROUTES.replace(" }]", ", timeouts: { websocket_idle: 2s } }]");
+    let gateway = Gateway::with_origin(&yaml, &origin);
+    let mut client = gateway.connect();
+    client.send(
+        "GET / HTTP/1.1\r\nHost: app.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    // Binary, masked by zeros, 16 KiB each: more than all sockets on the way hold.
+    let frame = [&b"\x82\xfe\x40\x00\0\0\0\0"[..], &[b'x'; 16_384]].concat();
+    let ended = (0..8_000).find_map(|_| client.try_send(&frame).err());
+    assert!(!timed_out(&ended.expect("an end")), "the gateway cuts it");
+    let record = gateway.wait_record(|record| record["status"] == 101);
+    assert_eq!(record["rejection"], "write_timeout", "{record}");
+    gateway.wait_metric_is("portcullis_connections_open", &[], 0.0);
 }
 
 #[test]
