@@ -5,6 +5,10 @@
 //! connection holds no buffer. The engine's own refusals (a head it cannot parse never reaches a
 //! hook) are replaced by ours on their way out.
 
+mod digests;
+
+pub use digests::Digests;
+
 use super::connection::{Connection, Phase};
 use super::deadline::{Deadline, Expired};
 use super::framing::{Framing, Refused};
@@ -16,12 +20,7 @@ use super::websocket::Goodbye;
 use crate::snapshot::{Cause, Rejection};
 use async_trait::async_trait;
 use bytes::{Buf, Bytes};
-use pingora_core::protocols::raw_connect::ProxyDigest;
-use pingora_core::protocols::tls::{SslDigest, TlsRef};
-use pingora_core::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
-    UniqueID, UniqueIDType,
-};
+use pingora_core::protocols::Shutdown;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
@@ -63,19 +62,6 @@ pub struct EdgeStream {
     digests: Digests,
     /// Of a websocket, from its first byte on.
     goodbye: Option<Box<Goodbye>>,
-}
-
-/// What the engine asks a stream about.
-#[derive(Clone)]
-pub struct Digests {
-    /// Carries the [`Connection`].
-    pub proxy: Arc<ProxyDigest>,
-    /// Addresses.
-    pub socket: Arc<SocketDigest>,
-    /// Present when TLS.
-    pub tls: Option<Arc<SslDigest>>,
-    /// What the client chose by ALPN.
-    pub alpn: Option<ALPN>,
 }
 
 impl EdgeStream {
@@ -282,6 +268,9 @@ impl AsyncRead for EdgeStream {
         if count.is_pending() && this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
         }
+        if count.is_pending() && !this.out.is_empty() && this.connection.phase() == Phase::Exchange {
+            this.poll_pass_on(cx)?;
+        }
         match this.deadline.check(&this.connection, count, cx) {
             None => read.map(Ok),
             Some(Expired::Head) => {
@@ -356,6 +345,16 @@ impl EdgeStream {
             return Poll::Ready(Ok(self.take(buf, BUFFER)));
         }
         Poll::Ready(Ok(self.take(buf, room)))
+    }
+
+    /// Whoever waits for the client while a response is on its way has nothing more of it for now: what there is goes out
+    /// without the rest. While pieces come one behind the other nobody waits, and they leave together.
+    fn poll_pass_on(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let drained = self.poll_drain(cx);
+        if self.in_time(drained, cx)?.is_ready() {
+            let _ = self.transport.poll_flush(cx)?;
+        }
+        Ok(())
     }
 
     /// Follows the frames. What comes after the client was told is dropped.
@@ -443,46 +442,3 @@ impl Shutdown for EdgeStream {
         }
     }
 }
-
-impl UniqueID for EdgeStream {
-    fn id(&self) -> UniqueIDType {
-        self.transport.socket().fd()
-    }
-}
-
-impl Ssl for EdgeStream {
-    fn get_ssl(&self) -> Option<&TlsRef> {
-        match &*self.transport {
-            Transport::Plain(_) => None,
-            Transport::Tls(tls) => Some(tls.ssl()),
-        }
-    }
-
-    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        self.digests.tls.clone()
-    }
-
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.digests.alpn.clone()
-    }
-}
-
-impl GetTimingDigest for EdgeStream {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        Vec::new()
-    }
-}
-
-impl GetProxyDigest for EdgeStream {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        Some(Arc::clone(&self.digests.proxy))
-    }
-}
-
-impl GetSocketDigest for EdgeStream {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        Some(Arc::clone(&self.digests.socket))
-    }
-}
-
-impl Peek for EdgeStream {}

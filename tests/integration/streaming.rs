@@ -143,6 +143,33 @@ fn upload(address: SocketAddr, sent: &Arc<AtomicU64>) -> TcpStream {
     kept
 }
 
+/// A status, and what there is of a body, are not kept back for the rest: of either framing, by both drivers.
+#[test]
+fn what_there_is_of_an_answer_goes_on_while_its_origin_pauses() {
+    for (further, tls) in [("", false), ("", true), ("proxy: { lane: off }\n", false)] {
+        for (framing, first, rest) in [
+            ("Content-Length: 11", "first", "second"),
+            ("Transfer-Encoding: chunked", "5\r\nfirst\r\n", "6\r\nsecond\r\n0\r\n\r\n"),
+        ] {
+            let gate = Gate::closed();
+            let held = Arc::clone(&gate);
+            let origin = Origin::script(move |_| {
+                let begun = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{first}").into_bytes();
+                Reply::Partly(begun, Arc::clone(&held), Box::new(Reply::Raw(rest.as_bytes().to_vec())))
+            });
+            let gateway = Gateway::with_origin(
+                &format!("routes: [{{ upstream: [\"{{ORIGIN}}\"] }}]\n{further}"),
+                &origin,
+            );
+            let mut client = if tls { gateway.connect_tls("a") } else { gateway.connect() };
+            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.wait_bytes(b"first");
+            gate.open();
+            assert_eq!(client.response().text(), "firstsecond", "{framing} {further}");
+        }
+    }
+}
+
 #[test]
 fn events_pass_as_they_come() {
     let gate = Gate::closed();
