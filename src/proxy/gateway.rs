@@ -4,7 +4,7 @@ use super::context::Exchange;
 use super::engine::Engine;
 use super::lane::Lane;
 use super::record::Records;
-use super::{answer, decide, failure, http2, intake};
+use super::{answer, decide, failure, http2, intake, request_body};
 use crate::edge::http::Application;
 use pingora::Result;
 use pingora_core::protocols::Stream;
@@ -50,9 +50,11 @@ impl Gateway {
     async fn respond(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<bool> {
         intake::accept(session, exchange);
         let verdict = decide::decide(session.req_header_mut(), exchange, &self.records.metrics);
-        Ok(answer::give(verdict, session, exchange).await?
-            || self.lane.forward(session, exchange).await?
-            || http2::forward(session, exchange).await?)
+        if answer::give(verdict, session, exchange).await? {
+            return Ok(true);
+        }
+        request_body::settle_empty(session, exchange).await?;
+        Ok(self.lane.forward(session, exchange).await? || http2::forward(session, exchange).await?)
     }
 }
 

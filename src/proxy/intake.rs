@@ -4,11 +4,12 @@
 //! later phase can see another path or host than the access rules and the router did.
 
 use super::context::Exchange;
+use super::http2_fields;
 use super::request_target::{TargetError, TargetRules, canonical_path, has_encoded_slash, split_target};
 use crate::edge::connection::{Body, Connection};
 use crate::routing::host::canonical_host;
 use crate::snapshot::{Cause, Limits, Rejection};
-use http::{HeaderName, HeaderValue, Method, Uri, Version, header};
+use http::{HeaderName, Method, Uri, Version, header};
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
 use std::borrow::Cow;
@@ -26,10 +27,10 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;
     let checked = begun
+        .and_then(|()| http2_fields::settle(session.req_header_mut()))
         .and_then(|()| check_limits(session, &limits))
         .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
-        .and_then(|()| join_cookies(session.req_header_mut()))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange));
     drop_upgrade(session);
     if let Err(cause) = checked {
@@ -130,16 +131,6 @@ fn check_framing(session: &mut ServerSession) -> Result<(), Cause> {
     };
     session.set_keepalive(None);
     Err(cause)
-}
-
-/// A client of HTTP/2 may send Cookie in pieces, and HTTP/1 knows one line of it (RFC 9113 section 8.2.3).
-fn join_cookies(head: &mut RequestHeader) -> Result<(), Cause> {
-    if head.version != Version::HTTP_2 || head.headers.get_all(header::COOKIE).iter().nth(1).is_none() {
-        return Ok(());
-    }
-    let pieces: Vec<&[u8]> = head.headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    let cookie = pieces.join(&b"; "[..]);
-    head.insert_header(header::COOKIE, cookie).map_err(|_| Rejection::Malformed.into())
 }
 
 fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Cause> {

@@ -106,8 +106,7 @@ fn is_simple(session: &mut ServerSession) -> bool {
     let headers = &session.req_header().headers;
     let fits = match session {
         ServerSession::H1(_) => !headers.contains_key(header::UPGRADE),
-        // With a length, a stream that has not ended would count as empty too.
-        ServerSession::H2(_) => !(empty && headers.contains_key(header::CONTENT_LENGTH)),
+        ServerSession::H2(_) => true,
         _ => false,
     };
     // A body that waits to be asked for is more than a body.

@@ -1,7 +1,7 @@
 //! What happens to a request.
 //!
 //! [`gateway`] is the table of contents: the phases in running order. Each phase's work
-//! stands in a file of its own: [`intake`] makes the head canonical or refuses it, [`decide`]
+//! stands in a file of its own: [`intake`] makes the head canonical or refuses it ([`http2_fields`]: what HTTP/2 allows), [`decide`]
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
 //! [`request_body`] reads what the client sends and knows when that has ended,
@@ -21,6 +21,7 @@ pub mod forwarding;
 pub mod gateway;
 pub mod grpc;
 pub mod http2;
+pub mod http2_fields;
 pub mod intake;
 pub mod lane;
 pub mod mirror;

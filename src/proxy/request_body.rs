@@ -5,11 +5,14 @@
 
 use super::context::Exchange;
 use super::intake::declared_length;
+use crate::snapshot::Rejection;
 use bytes::Bytes;
-use pingora::{Error, Result};
+use http::{Version, header};
+use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 use std::future::ready;
 use tokio::select;
+use tokio::time::timeout;
 
 /// A body up to this size may go up with its head.
 const AT_HAND: u64 = 16 * 1024;
@@ -68,6 +71,43 @@ impl RequestBody {
         }
         true
     }
+}
+
+/// A request of HTTP/2 that announces a body of nothing counts as one without a body, whatever follows its head. So its
+/// end is waited for before an upstream hears of it: with DATA it is malformed (RFC 9113 section 8.1.1).
+///
+/// # Errors
+/// When something else comes than the end; the exchange's rejection says what is wrong.
+pub async fn settle_empty(session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
+    let head = session.req_header();
+    let announced = head.version == Version::HTTP_2
+        && head.headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
+    if !announced {
+        return Ok(());
+    }
+    let limit = exchange.snapshot.limits.body_idle_timeout;
+    loop {
+        match timeout(limit, session.read_request_body()).await {
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Ok(Some(piece))) if piece.is_empty() => {}
+            Ok(Err(error)) if is_remote(&error) => return Err(error.into_down()),
+            Ok(_) => {
+                exchange.refuse(Rejection::Malformed.because("content_length"));
+                return Error::e_explain(ErrorType::InvalidHTTPHeader, "a body that was not announced")
+                    .map_err(Error::into_down);
+            }
+            Err(_) => {
+                return Error::e_explain(ErrorType::ReadTimedout, "the end of a request")
+                    .map_err(Error::into_down);
+            }
+        }
+    }
+}
+
+/// Whether the client has ended its stream or the connection.
+fn is_remote(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<h2::Error>();
+    cause.is_none_or(|cause| cause.is_remote() || cause.is_io())
 }
 
 /// All of the body, if it is small, says how long it is and is there without waiting: then it goes up with its

@@ -3,7 +3,7 @@
 use super::{Case, GET, Must, POST};
 use crate::support::frames::{END_STREAM, PADDED, data, frame, headers, kind, reset};
 
-use Must::{Nothing, Pass, PassLate, Refuse, Reset};
+use Must::{Nothing, Pass, Refuse, Reset};
 
 const CHUNKED: &str = "POST / HTTP/1.1|host: app.test|transfer-encoding: chunked";
 const SMUGGLED: &[u8] = b"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: app.test\r\n\r\n";
@@ -28,7 +28,20 @@ pub const CASES: &[Case] = &[
     Case {
         name: "a length of nothing, and a request in DATA",
         frames: || announced("0", SMUGGLED),
-        must: PassLate("POST / HTTP/1.1|content-length: 0|host: app.test", ""),
+        must: Reset,
+    },
+    Case {
+        name: "a length of nothing, and an empty DATA",
+        frames: || announced("0", b""),
+        must: Pass("POST / HTTP/1.1|content-length: 0|host: app.test", ""),
+    },
+    Case {
+        name: "a length of nothing, and trailers",
+        frames: || {
+            let head = headers(1, 0, &[&POST[..], &[("content-length", "0")]].concat());
+            [head, headers(1, END_STREAM, &[("x", "y")])].concat()
+        },
+        must: Pass("POST / HTTP/1.1|content-length: 0|host: app.test", ""),
     },
     Case {
         name: "a length and no DATA at all",

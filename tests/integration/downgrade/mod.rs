@@ -46,9 +46,6 @@ enum Must {
     /// 200, and the origin sees this head (its lines joined by `|`, names in small letters, without what the
     /// gateway sets itself) and this body.
     Pass(&'static str, &'static str),
-    /// The same for the origin, or nothing, and an error of the stream for the client: what was wrong came
-    /// too late.
-    PassLate(&'static str, &'static str),
     /// The gateway's own answer: status and reason. The origin sees nothing.
     Refuse(u16, &'static str),
     /// An empty answer of the engine with status 400, recorded as malformed. The origin sees nothing.
@@ -91,23 +88,12 @@ fn run(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
     let mut client = Frames::open(gateway.address());
     let _ = client.try_send((case.frames)());
     let outcome = outcome(&mut client);
-    if matches!(case.must, Must::PassLate(..)) {
-        // The error may overtake the request on its way, which must not be taken for the next case's.
-        let settled = || origin.requests().len() > seen || gateway.access_records().len() > recorded;
-        within(DEADLINE, || settled().then_some(())).ok_or("neither a request nor a record")?;
-    }
     drop(client);
     let requests = &left_behind(gateway, origin, seen)?;
     let (wanted, reason) = match case.must {
         Must::Pass(head, body) => {
             passed(head, body, requests).map_err(|error| format!("{error}; the client: {outcome:?}"))?;
             (Outcome::Answer(200, true), None)
-        }
-        // The exchange was given up before anything was sent.
-        Must::PassLate(..) if requests.is_empty() => (Outcome::Reset, None),
-        Must::PassLate(head, body) => {
-            passed(head, body, requests).map_err(|error| format!("{error}; the client: {outcome:?}"))?;
-            (Outcome::Reset, None)
         }
         Must::Refuse(status, reason) => (Outcome::Answer(status, true), Some(reason)),
         Must::Empty400 => (Outcome::Answer(400, false), Some("malformed")),
@@ -118,7 +104,7 @@ fn run(case: &Case, gateway: &Gateway, origin: &Origin) -> Result<(), String> {
     if outcome != wanted {
         return Err(format!("{outcome:?} and not {wanted:?}; upstream: {requests:?}"));
     }
-    if !matches!(case.must, Must::Pass(..) | Must::PassLate(..)) && !requests.is_empty() {
+    if !matches!(case.must, Must::Pass(..)) && !requests.is_empty() {
         return Err(format!("upstream: {requests:?}"));
     }
     let Some(reason) = reason else { return Ok(()) };

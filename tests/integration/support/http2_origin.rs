@@ -136,6 +136,13 @@ impl Call {
         stream.send_data(Bytes::from_static(body.as_bytes()), true).expect("an open stream");
     }
 
+    /// The same for a client that may have given up.
+    pub fn ok_if_wanted(mut self, body: &'static str) {
+        if let Ok(mut stream) = self.respond.send_response(Response::new(()), false) {
+            let _ = stream.send_data(Bytes::from_static(body.as_bytes()), true);
+        }
+    }
+
     /// The next piece of the request body; `None` at its end, or when the client has given up.
     pub async fn next(&mut self) -> Option<Bytes> {
         next(self.request.body_mut()).await
