@@ -5,7 +5,7 @@ use super::request_body::RequestBody;
 use super::request_id::RequestId;
 use super::upstream_deadline::{Late, Watch};
 use crate::edge::connection::Connection;
-use crate::snapshot::{Cause, ClientCertificate, Rejection, Route, Snapshot};
+use crate::snapshot::{Cause, ClientCertificate, Fault, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::moment::Moment;
 use crate::upstream::peer::Timeouts;
@@ -81,6 +81,8 @@ pub struct Attempts {
     pub fresh: bool,
     /// Timeouts of the last one.
     pub timeouts: Option<Timeouts>,
+    /// When the client, by its own word, waits no longer.
+    pub deadline: Option<Instant>,
     /// How many were made.
     pub count: u32,
     /// When the last one began.
@@ -215,19 +217,19 @@ impl Attempts {
     pub fn answer(&mut self, status: u16) {
         if !self.answered {
             self.answered = true;
-            self.finish(status);
+            self.finish(status, None);
         }
     }
 
     /// The attempt is over and its connection may be gone; without a response head, `status` is
-    /// what the client would get for it. Does nothing when it was over before.
-    pub fn end(&mut self, status: u16) {
+    /// what the client would get for it, and `fault` says why. Does nothing when it was over before.
+    pub fn end(&mut self, status: u16, fault: Option<Fault>) {
         self.lift_deadline();
         if self.in_flight.take().is_none() {
             return;
         }
         if !self.answered {
-            self.finish(status);
+            self.finish(status, fault);
         }
     }
 
@@ -242,22 +244,34 @@ impl Attempts {
     pub fn lift_deadline(&mut self) {
         if let Some(watch) = self.watch.take() {
             self.late = self.late.or(watch.late());
+            if self.late == Some(Late::Upstream) {
+                self.judge_timeout();
+            }
         }
     }
 
-    fn finish(&mut self, status: u16) {
+    /// A wait for the upstream took too long: that is nobody's fault where it had only what was left of the
+    /// client's own time.
+    pub fn judge_timeout(&mut self) {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.late = Some(Late::Nobody);
+        }
+    }
+
+    fn finish(&mut self, status: u16, fault: Option<Fault>) {
         if let (Some(pool), Some(endpoint), Some(started)) = (&self.pool, &self.endpoint, self.started) {
             let took = started.elapsed();
             self.took = Some(took);
             pool.metrics().observe(status, took.as_secs_f64());
             // An upload takes as long as the client takes.
             let took = self.sent.map_or(took, |sent| sent.elapsed());
-            match status {
+            let took = match (fault, status) {
+                (Some(Fault::Upstream), _) | (None, 502..=504) => took.max(FAILURE),
+                (None, _) => took,
                 // How long it would have taken is not known.
-                499 => {}
-                502..=504 => endpoint.state.latency().observe(Moment::now(), took.max(FAILURE)),
-                _ => endpoint.state.latency().observe(Moment::now(), took),
-            }
+                (Some(Fault::Client | Fault::Gateway | Fault::Nobody), _) => return,
+            };
+            endpoint.state.latency().observe(Moment::now(), took);
         }
     }
 }

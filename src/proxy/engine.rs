@@ -146,7 +146,7 @@ impl ProxyHttp for Hooks {
         exchange: &mut Exchange,
     ) -> Result<()> {
         identity::verify(digest.and_then(|digest| digest.ssl_digest.as_deref()))
-            .map_err(|error| retry::connect_failed(error.into_up(), exchange))?;
+            .map_err(|error| retry::connect_failed(error, exchange))?;
         upstream::connected(reused, fd, exchange);
         Ok(())
     }

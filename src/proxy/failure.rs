@@ -19,6 +19,7 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
     match exchange.attempt.late {
         Some(Late::Upstream) => return Rejection::UpstreamTimeout,
         Some(Late::Client) => return Rejection::BodyTimeout,
+        Some(Late::Nobody) => return Rejection::ClientDeadline,
         None => {}
     }
     if bad_chunk(error).is_some() {
@@ -37,6 +38,14 @@ pub fn rejection(error: &Error, exchange: &Exchange) -> Rejection {
         }
         ErrorSource::Internal | ErrorSource::Unset => Rejection::Internal,
     }
+}
+
+/// Whether an error is a wait for the upstream that took too long, and was ended by whoever waited.
+pub fn is_timeout(error: &Error) -> bool {
+    use ErrorType::{ConnectTimedout, ReadTimedout, TLSHandshakeTimedout, WriteTimedout};
+    let kinds =
+        matches!(error.etype(), ConnectTimedout | TLSHandshakeTimedout | ReadTimedout | WriteTimedout);
+    kinds && *error.esource() == ErrorSource::Upstream
 }
 
 /// Which cause of its rejection an error stands for, where that is known.

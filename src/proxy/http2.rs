@@ -63,7 +63,7 @@ async fn attempt(connector: &Connector, session: &mut ServerSession, exchange: &
     let peer = upstream::peer(session, exchange)?;
     let (mut stream, reused) = match connect(connector, &peer).await {
         Ok(connected) => connected,
-        Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
+        Err(error) => return Err(retry::connect_failed(error, exchange)),
     };
     upstream::connected(reused, stream.fd(), exchange);
     let ended = run(session, &mut stream, &peer, exchange).await;

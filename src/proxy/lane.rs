@@ -80,7 +80,7 @@ impl Lane {
             // In a box that is gone when the request waits for its answer.
             None => match Box::pin(self.connect(&peer)).await {
                 Ok(stream) => stream,
-                Err(error) => return Err(retry::connect_failed(error.into_up(), exchange)),
+                Err(error) => return Err(retry::connect_failed(error, exchange)),
             },
         };
         upstream::connected(reused, stream.id(), exchange);

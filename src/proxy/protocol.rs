@@ -11,7 +11,7 @@ use http::{Version, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The head is about to be sent.
 ///
@@ -47,9 +47,13 @@ pub async fn sending(
 
 /// The timeouts of an attempt that begins now: those of the route, cut to what is left of the client's
 /// own deadline. `None` when nothing is.
-pub fn timeouts(session: &ServerSession, exchange: &Exchange, route: &Timeouts) -> Option<Timeouts> {
-    let Some(whole) = grpc::timeout(&session.req_header().headers) else { return Some(*route) };
-    let left = whole.checked_sub(exchange.started.elapsed()).filter(|left| !left.is_zero())?;
+pub fn timeouts(session: &ServerSession, exchange: &mut Exchange, route: &Timeouts) -> Option<Timeouts> {
+    let whole = grpc::timeout(&session.req_header().headers);
+    // One beyond the end of the clock is none.
+    let deadline = whole.and_then(|whole| exchange.started.checked_add(whole));
+    exchange.attempt.deadline = deadline;
+    let Some(deadline) = deadline else { return Some(*route) };
+    let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
     let cut = |timeout: Duration| if timeout.is_zero() { left } else { timeout.min(left) };
     Some(Timeouts { connect: cut(route.connect), response: cut(route.response), idle: cut(route.idle) })
 }

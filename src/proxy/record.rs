@@ -116,7 +116,7 @@ fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchang
             }
         }
     }
-    exchange.attempt.end(exchange.status);
+    exchange.attempt.end(exchange.status, exchange.rejection.map(Rejection::fault));
     exchange.attempt.slot = None;
 }
 

@@ -8,6 +8,7 @@
 use super::context::Exchange;
 use super::upstream_deadline::Late;
 use super::{answer, failure};
+use crate::snapshot::Fault;
 use crate::upstream::retry::RetryPolicy;
 use http::StatusCode;
 use pingora::http::ResponseHeader;
@@ -15,9 +16,14 @@ use pingora::{Error, ErrorSource, ErrorType, Result, RetryType};
 use pingora_core::protocols::http::ServerSession;
 
 /// A connection could not be made: another endpoint gets a try if there is one.
-pub fn connect_failed(mut error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
-    let attempt = &mut exchange.attempt;
-    attempt.end(StatusCode::BAD_GATEWAY.as_u16());
+pub fn connect_failed(error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
+    // The engine says so only afterwards.
+    let mut error = error.into_up();
+    if fault(&error, exchange) != Fault::Upstream {
+        error.retry = RetryType::Decided(false);
+        return error;
+    }
+    exchange.attempt.end(StatusCode::BAD_GATEWAY.as_u16(), Some(Fault::Upstream));
     // Also what the engine calls it when a kept connection takes no more streams.
     let stale = matches!(error.etype(), ErrorType::H2Error);
     let fresh = stale && again_on_fresh(exchange);
@@ -64,19 +70,28 @@ pub fn exchange_failed(
 ) -> Box<Error> {
     // The connection is gone already: its descriptor may be another's at the next await.
     exchange.attempt.lift_deadline();
-    let late = exchange.attempt.late == Some(Late::Upstream);
     let given_up = exchange.attempt.again;
-    let retry = given_up || decide(&error, session, exchange, reused);
-    if !given_up && (late || (!retry && failure::rejection(&error, exchange).is_upstreams())) {
+    let blamed = !given_up && fault(&error, exchange) == Fault::Upstream;
+    let late = exchange.attempt.late == Some(Late::Upstream);
+    let retry = given_up || (blamed && decide(&error, session, exchange, reused));
+    if blamed && (late || !retry) {
         exchange.attempt.endpoint_failed();
     }
     if retry {
-        exchange.attempt.end(StatusCode::BAD_GATEWAY.as_u16());
+        exchange.attempt.end(StatusCode::BAD_GATEWAY.as_u16(), Some(Fault::Upstream));
         exchange.attempt.again = false;
         exchange.attempt.late = None;
     }
     error.retry = RetryType::Decided(retry);
     error
+}
+
+/// Whose fault it is that an attempt has ended.
+fn fault(error: &Error, exchange: &mut Exchange) -> Fault {
+    if failure::is_timeout(error) {
+        exchange.attempt.judge_timeout();
+    }
+    failure::rejection(error, exchange).fault()
 }
 
 fn decide(error: &Error, session: &mut ServerSession, exchange: &mut Exchange, reused: bool) -> bool {
@@ -141,10 +156,7 @@ fn is_idempotent(session: &ServerSession, policy: &RetryPolicy) -> bool {
 
 /// Whether all of the body that was sent is still here, and nothing has reached the client.
 fn replayable(session: &mut ServerSession, exchange: &Exchange) -> bool {
-    !session.retry_buffer_truncated()
-        && answer::begun(session).is_none()
-        && exchange.rejection.is_none()
-        && exchange.attempt.late != Some(Late::Client)
+    !session.retry_buffer_truncated() && answer::begun(session).is_none() && exchange.rejection.is_none()
 }
 
 /// The same endpoint once more, over a connection nobody has used: once for each request.

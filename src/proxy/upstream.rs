@@ -42,7 +42,7 @@ pub fn peer(session: &ServerSession, exchange: &mut Exchange) -> Result<Box<Http
         return refuse(exchange, Rejection::NoEndpoint);
     };
     let Some(timeouts) = protocol::timeouts(session, exchange, &route.timeouts) else {
-        return refuse(exchange, Rejection::UpstreamTimeout);
+        return refuse(exchange, Rejection::ClientDeadline);
     };
     if exchange.attempt.count == 0 {
         pool.retry().earn();

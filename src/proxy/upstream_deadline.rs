@@ -40,6 +40,8 @@ pub enum Late {
     Upstream,
     /// The client: it sent nothing more of its body.
     Client,
+    /// Nobody: the time the client had given the whole exchange is over.
+    Nobody,
 }
 
 /// The deadline of one upstream connection in use. Dropping it lifts the deadline; it must be

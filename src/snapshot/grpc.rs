@@ -38,7 +38,7 @@ pub(super) fn trailers_only(rejection: Rejection, text: &'static str) -> FixedRe
 /// Mapping"), which proxies follow; but a deadline that has passed is told as one.
 fn status(rejection: Rejection) -> u16 {
     match (rejection, rejection.status()) {
-        (Rejection::UpstreamTimeout, _) => 4,
+        (Rejection::UpstreamTimeout | Rejection::ClientDeadline, _) => 4,
         (_, 400) => 13,
         (_, 401) => 16,
         (_, 403) => 7,
@@ -75,6 +75,7 @@ mod tests {
             (Rejection::UpstreamConnect, 14),
             (Rejection::UpstreamConnectTimeout, 14),
             (Rejection::UpstreamTimeout, 4),
+            (Rejection::ClientDeadline, 4),
             (Rejection::AccessDenied, 7),
             (Rejection::NoRoute, 12),
             (Rejection::Malformed, 13),

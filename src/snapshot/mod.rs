@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use compile::prepare;
-pub use rejection::{Cause, Pages, Rejection};
+pub use rejection::{Cause, Fault, Pages, Rejection};
 pub use store::SnapshotStore;
 pub use target::{FixedResponse, Redirect, Target};
 

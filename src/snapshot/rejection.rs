@@ -59,12 +59,28 @@ pub enum Rejection {
     UpstreamInvalid,
     /// The endpoint did not answer in time.
     UpstreamTimeout,
+    /// The deadline the client brought along has passed.
+    ClientDeadline,
     /// The client went away before its response was complete.
     ClientClosed,
     /// The client did not take its response in time.
     WriteTimeout,
     /// A fault of the gateway itself.
     Internal,
+}
+
+/// Whose fault the end of an exchange was. Whether an endpoint is ejected, what its latency is taken to be and
+/// whether a request goes out again are decided by this alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The client's: it broke a rule, fell silent or went away. Says nothing of the endpoint.
+    Client,
+    /// That of the endpoint that was tried.
+    Upstream,
+    /// The gateway's own.
+    Gateway,
+    /// Nobody's: there was no endpoint or no room, or the client's own time was too short.
+    Nobody,
 }
 
 /// A rejection, and which of its causes it was: what an operator needs to find the client at fault.
@@ -90,7 +106,7 @@ impl fmt::Display for Cause {
 }
 
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
-const TABLE: [(Rejection, u16, &str, &str); 25] = {
+const TABLE: [(Rejection, u16, &str, &str); 26] = {
     use Rejection as R;
     [
         (R::Malformed, 400, "malformed", "The request could not be understood."),
@@ -120,6 +136,7 @@ const TABLE: [(Rejection, u16, &str, &str); 25] = {
         (R::UpstreamClosed, 502, "upstream_closed", "The service ended the exchange early."),
         (R::UpstreamInvalid, 502, "upstream_invalid", "The service gave an answer that makes no sense."),
         (R::UpstreamTimeout, 504, "upstream_timeout", "The service did not answer in time."),
+        (R::ClientDeadline, 504, "client_deadline", "The service did not answer in the time you gave it."),
         (R::ClientClosed, 499, "client_closed", "The client went away."),
         (R::WriteTimeout, 499, "write_timeout", "The client did not take the response in time."),
         (R::Internal, 500, "internal", "Something went wrong here."),
@@ -132,18 +149,35 @@ impl Rejection {
         TABLE[self as usize].1
     }
 
-    /// Whether it is the endpoint's fault.
-    pub fn is_upstreams(self) -> bool {
+    /// Whose fault it is.
+    pub fn fault(self) -> Fault {
         use Rejection as R;
-        matches!(
-            self,
+        match self {
             R::UpstreamConnect
-                | R::UpstreamConnectTimeout
-                | R::UpstreamTls
-                | R::UpstreamClosed
-                | R::UpstreamInvalid
-                | R::UpstreamTimeout
-        )
+            | R::UpstreamConnectTimeout
+            | R::UpstreamTls
+            | R::UpstreamClosed
+            | R::UpstreamInvalid
+            | R::UpstreamTimeout => Fault::Upstream,
+            R::NoEndpoint | R::UpstreamLimit | R::ClientDeadline => Fault::Nobody,
+            R::Internal => Fault::Gateway,
+            R::Malformed
+            | R::Target
+            | R::Host
+            | R::Method
+            | R::TransferEncoding
+            | R::RequestLine
+            | R::HeadersTooLarge
+            | R::TooManyHeaders
+            | R::BodyTooLarge
+            | R::BodyTimeout
+            | R::HeaderTimeout
+            | R::AccessDenied
+            | R::Misdirected
+            | R::NoRoute
+            | R::ClientClosed
+            | R::WriteTimeout => Fault::Client,
+        }
     }
 
     /// The word for it in the access log and in `portcullis_rejections_total`.

@@ -157,7 +157,7 @@ fn the_clients_deadline_ends_the_wait() {
         assert!(headers.contains_key("grpc-message"));
     });
     let record = gateway.wait_record_of("/slow");
-    assert_eq!((&record["status"], &record["rejection"]), (&504.into(), &"upstream_timeout".into()));
+    assert_eq!((&record["status"], &record["rejection"]), (&504.into(), &"client_deadline".into()));
     let took = record["duration_ms"].as_f64().expect("a duration");
     assert!((300.0..19_000.0).contains(&took), "{took} ms: that is the route's limit");
 }

@@ -6,6 +6,7 @@ mod access;
 mod access_log;
 mod admin;
 mod balancing;
+mod blame;
 mod certificates;
 mod cli;
 mod client_address;
