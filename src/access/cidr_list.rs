@@ -1,6 +1,6 @@
 //! CIDR lists as operators keep them: inline entries and text files, one prefix a line.
 //!
-//! A file may have `#` comments (whole lines or behind a prefix), blank lines, Windows line ends and a
+//! A file may have comments with `#` or `;` (whole lines or behind a prefix), blank lines, Windows line ends and a
 //! byte order mark. Every bad line is a problem with its file and line: a list is never taken in part,
 //! because a deny list must not fail open. How strict one prefix is lies with [`Cidr`].
 
@@ -91,7 +91,7 @@ fn parse(
 
 /// The prefix on a line; `None` when there is only a comment or nothing.
 fn parse_line(line: &[u8]) -> Result<Option<IpNet>, String> {
-    let written = line.split(|byte| *byte == b'#').next().unwrap_or(line).trim_ascii();
+    let written = line.split(|byte| matches!(byte, b'#' | b';')).next().unwrap_or(line).trim_ascii();
     if written.is_empty() {
         return Ok(None);
     }
@@ -131,6 +131,13 @@ mod tests {
         );
         assert_eq!(problems, Problems::default());
         assert_eq!(texts(&prefixes), ["10.0.0.0/8", "192.168.0.0/16", "2001:db8::/32", "fd00::/8"]);
+    }
+
+    #[test]
+    fn semicolons_begin_comments_as_in_lists_of_spamhaus() {
+        let (prefixes, problems) = load_text(b"; 2026-12-01\n192.0.2.0/24 ; SBL1\n198.51.100.0/24;SBL2\n;\n");
+        assert_eq!(problems, Problems::default());
+        assert_eq!(texts(&prefixes), ["192.0.2.0/24", "198.51.100.0/24"]);
     }
 
     #[test]
