@@ -14,8 +14,21 @@ const RESERVED_NAMES: [&str; 2] = ["none", "rejected"];
 /// What a redirect's template may name.
 const REDIRECT_PLACEHOLDERS: [&str; 5] = ["scheme", "host", "path", "query", "path_and_query"];
 /// Response headers that are ours.
-const OWN_HEADERS: [&str; 6] =
-    ["content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "trailer"];
+const OWN_HEADERS: [&str; 1] = ["content-length"];
+/// Response headers that speak of one connection (RFC 9110 section 7.6.1), or to a proxy of the client's own.
+/// Over HTTP/2 an answer with some of them is never sent (RFC 9113 section 8.2.2).
+const CONNECTION_HEADERS: [&str; 10] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 const TARGETS: [&str; 3] = ["upstream", "redirect", "respond"];
 
 impl Check<'_> {
@@ -288,10 +301,15 @@ impl Check<'_> {
             let path = format!("{path}.headers.{name}");
             self.require(&path, syntax::header_name(name));
             self.require(&path, syntax::header_value(value));
-            if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
-                let error = ValueError::new("this header is set by the gateway itself");
-                self.refuse(&path, error.with_hint("remove it"));
-            }
+            let name = name.to_ascii_lowercase();
+            let reason = match () {
+                () if OWN_HEADERS.contains(&&*name) => "this header is set by the gateway itself",
+                () if CONNECTION_HEADERS.contains(&&*name) => {
+                    "this header speaks of one connection, which is the gateway's to do"
+                }
+                () => continue,
+            };
+            self.refuse(&path, ValueError::new(reason).with_hint("remove it"));
         }
         self.header_twice(&respond.headers, &format!("{path}.headers"));
     }
