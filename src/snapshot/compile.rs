@@ -228,13 +228,28 @@ impl Compiler<'_> {
         let clients: Vec<_> = configs
             .map(|(index, config)| self.client_predicate(config, &format!("routes[{index}]"), problems))
             .collect();
-        // Without every route, what is shadowed cannot be told.
-        let routes: Vec<&Arc<Route>> = routes.iter().map(Option::as_ref).collect::<Option<_>>()?;
-        let mut rules = Vec::with_capacity(routes.len());
-        let parts = self.config.routes.iter().zip(clients).zip(&routes);
-        for (index, ((config, client), route)) in parts.enumerate() {
+        match routes.iter().cloned().collect::<Option<Vec<_>>>() {
+            Some(routes) => Some(self.order(clients, routes, problems)),
+            None => {
+                // It will not serve; what is wrong with the predicates is told all the same.
+                self.order(clients, vec![(); routes.len()], problems);
+                None
+            }
+        }
+    }
+
+    /// One rule for each route, with what it leads to; what can never be reached is a problem.
+    fn order<T>(
+        &self,
+        clients: Vec<Option<ClientPredicate>>,
+        targets: Vec<T>,
+        problems: &mut Problems,
+    ) -> Router<T> {
+        let mut rules = Vec::with_capacity(targets.len());
+        let parts = self.config.routes.iter().zip(clients).zip(targets);
+        for (index, ((config, client), target)) in parts.enumerate() {
             let path = format!("routes[{index}]");
-            rules.push(Rule::compile(config, client, Arc::clone(route), self.source, &path, problems));
+            rules.push(Rule::compile(config, client, target, self.source, &path, problems));
         }
         let (router, shadowed) = Router::build(rules);
         // A route that lost a predicate seems to take more than was written.
@@ -242,7 +257,7 @@ impl Compiler<'_> {
         for pair in shadowed.iter().filter(|pair| whole(pair.by) && whole(pair.route)) {
             problems.push(self.shadowed(pair.route, pair.by));
         }
-        Some(router)
+        router
     }
 
     fn client_predicate(
