@@ -10,13 +10,17 @@ use crate::snapshot::{self, Shared, Snapshot};
 use crate::telemetry::metrics::Metrics;
 use crate::tls::tickets::TicketKeys;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// `check [-c FILE] [--effective]`.
+/// `check [FILE] [--effective]`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
     #[command(flatten)]
     pub(super) config: ConfigArgument,
+    /// The same as `-c FILE`
+    #[arg(value_name = "FILE", conflicts_with = "file")]
+    pub(super) named: Option<PathBuf>,
     /// Print the whole configuration with every default filled in
     #[arg(long)]
     pub(super) effective: bool,
@@ -24,7 +28,7 @@ pub(super) struct CheckArguments {
 
 /// 0 and a summary (or the effective file) on stdout, or 1 and every problem on stderr.
 pub(super) fn check(arguments: &CheckArguments) -> ExitCode {
-    let file = arguments.config.file.as_deref();
+    let file = arguments.named.as_deref().or(arguments.config.file.as_deref());
     let tickets = match TicketKeys::generate() {
         Ok(tickets) => tickets,
         Err(error) => return cannot_start(&format!("cannot make session ticket keys: {error}")),
@@ -43,8 +47,13 @@ pub(super) fn check(arguments: &CheckArguments) -> ExitCode {
     let text = if arguments.effective {
         load::effective(&snapshot.config)
     } else {
-        let name = file.map_or_else(|| "embedded configuration".into(), |file| file.to_string_lossy());
-        format!("{name}: ok ({})\n", summary(&snapshot))
+        let summary = summary(&snapshot);
+        match file {
+            Some(file) => format!("{}: ok ({summary})\n", file.display()),
+            None => {
+                format!("embedded configuration: ok ({summary}); `portcullis check FILE` checks a file\n")
+            }
+        }
     };
     // A reader that went away (`| head`) is not a problem of the configuration.
     let _ = std::io::stdout().write_all(text.as_bytes());

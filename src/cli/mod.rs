@@ -92,6 +92,9 @@ mod tests {
         };
         assert!(check.effective);
         assert_eq!(check.config.file, Some(PathBuf::from("a.yaml")));
+        let Ok(Command::Check(check)) = parse("portcullis check a.yaml") else { panic!("not a check") };
+        assert_eq!(check.named, Some(PathBuf::from("a.yaml")));
+        assert!(parse("portcullis check a.yaml -c b.yaml").is_err());
     }
 
     #[test]

@@ -198,3 +198,16 @@ fn make_missing_certificates(file: &Path, authority: &Authority) {
         authority.issue(&[&format!("{name}.example.com")]).write(path.parent().unwrap(), name);
     }
 }
+
+#[test]
+fn check_takes_a_file_by_itself_and_says_what_it_checks_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("portcullis.yaml");
+    std::fs::write(&file, "routes: [{ respond: { body: hello } }]\n").unwrap();
+    let outcome = portcullis(&["check", file.to_str().unwrap()]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("portcullis.yaml: ok"), "{outcome:?}");
+    let outcome = portcullis(&["check"]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("`portcullis check FILE` checks a file"), "{outcome:?}");
+}
