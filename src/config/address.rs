@@ -2,21 +2,12 @@
 
 use super::error::{ValueError, quoted};
 use super::text;
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
 use std::net::{IpAddr, SocketAddr};
 
 /// `deserialize_with` for an address with a port.
 pub(super) fn socket<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     text::scalar(deserializer, "an address and port such as 127.0.0.1:9000", parse)
-}
-
-/// A [`SocketAddr`] read by [`socket`].
-pub(super) struct Address(pub SocketAddr);
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        socket(deserializer).map(Address)
-    }
 }
 
 /// Reads `127.0.0.1:9000` or `[::1]:9000`; port 0, names and everything else are refused.

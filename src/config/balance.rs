@@ -52,7 +52,7 @@ fn word<T: Clone>(text: &str, words: &[(&'static str, T)], long: &str) -> Result
     let known = || words.iter().map(|(word, _)| *word);
     let list = known().collect::<Vec<_>>().join(", ");
     let error = ValueError::new(format!("{} is not one of {list}, {long}", quoted(text)));
-    Err(match suggest::nearest(text, known()) {
+    Err(match suggest::meant(text, known()) {
         Some(near) => error.with_hint(format!("did you mean `{near}`?")),
         None => error,
     })

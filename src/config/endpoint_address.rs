@@ -50,6 +50,15 @@ impl EndpointAddress {
         if let Some(path) = text.strip_prefix(UNIX) {
             return check_path(path).map(|()| EndpointAddress::Unix(path.to_owned()));
         }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let bare = rest.split('/').next().unwrap_or_default();
+            let hint = match scheme.eq_ignore_ascii_case("https") {
+                true => format!("write {bare}, and `tls: {{}}` beside the endpoints in upstreams.NAME"),
+                false => format!("write {bare}"),
+            };
+            let error = ValueError::new(format!("{} is a URL, not an address and port", quoted(text)));
+            return Err(error.with_hint(hint));
+        }
         let refused = match address::parse(text) {
             Ok(address) => return Ok(EndpointAddress::Socket(address)),
             Err(refused) => refused,
@@ -176,7 +185,8 @@ mod tests {
             ("app.internal:99999", "from 1 to 65535"),
             ("10.0.0:80", "such as 127.0.0.1:9000"),
             ("010.0.0.1:80", "such as 127.0.0.1:9000"),
-            ("http://app.internal:80", "such as 127.0.0.1:9000"),
+            ("http://app.internal:80", "write app.internal:80"),
+            ("https://app.internal:443/x", "write app.internal:443, and `tls: {}`"),
             ("a..b:80", "not a host name"),
             (long.as_str(), "not a host name"),
             ("127.0.0.1", "such as 127.0.0.1:8080"),

@@ -245,7 +245,7 @@ impl<'de> Deserializer<'de> for De<'_> {
         match variants.iter().find(|variant| variant.eq_ignore_ascii_case(&word)) {
             Some(variant) => visitor.visit_enum((*variant).into_deserializer()),
             None => {
-                let hint = suggest::nearest(&word, variants.iter().copied());
+                let hint = suggest::meant(&word, variants.iter().copied());
                 let hint = hint.map(|variant| format!("did you mean `{variant}`?"));
                 let reason = format!("{} is not one of {words}", quoted(&word));
                 Err(Fault::Value { reason, hint })

@@ -15,17 +15,22 @@ use std::path::PathBuf;
 pub(super) const RECORDED: &str = "recorded";
 
 /// Keys that the contract names and a later version brings.
-const LATER: [&str; 10] = [
-    "token_file",
-    "mode",
-    "when",
-    "filters",
-    "files",
-    "protocol",
+const LATER: [&str; 6] = ["token_file", "mode", "when", "filters", "files", "tests"];
+
+/// Keys of an upstream, which a route does not have.
+const OF_UPSTREAMS: [&str; 12] = [
+    "endpoints",
+    "balance",
+    "sticky",
+    "slow_start",
+    "panic_percent",
     "ejection",
-    "retry",
     "max_requests",
-    "tests",
+    "keepalive",
+    "protocol",
+    "tls",
+    "retry",
+    "health_check",
 ];
 
 /// What a reading of one tree found out.
@@ -56,6 +61,11 @@ pub(super) enum At<'a> {
 }
 
 impl At<'_> {
+    /// Whether this is a key of a route.
+    fn is_in_a_route(&self) -> bool {
+        matches!(self, At::Key(At::Item(At::Key(At::Root, "routes"), _), _))
+    }
+
     /// The path with `[]` for indices and `NAME` for names.
     pub(super) fn pattern(&self) -> String {
         match self {
@@ -198,6 +208,9 @@ impl Reading {
         self.refuse(node);
         let hint = match suggest::nearest(key, known.iter().copied()) {
             None if LATER.contains(&key) => Some("this version does not support it".to_owned()),
+            _ if at.is_in_a_route() && OF_UPSTREAMS.contains(&key) => {
+                Some("belongs under upstreams.NAME; the route names it: `upstream: NAME`".to_owned())
+            }
             _ => suggest::hint(key, known),
         };
         self.push(line, at, format!("unknown key {}", quoted(key)), hint)
@@ -272,5 +285,18 @@ impl Reading {
         };
         self.refuse(node);
         self.push(line, at, reason.to_owned(), Some(hint.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_an_upstream_are_those_of_its_type() {
+        let keys = super::super::load::keys("upstreams: { app: { endpoints: [127.0.0.1:1] } }");
+        for key in OF_UPSTREAMS {
+            assert!(keys.known.contains(&format!("upstreams.NAME.{key}")), "{key}");
+        }
     }
 }

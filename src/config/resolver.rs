@@ -1,10 +1,10 @@
 //! `resolver:`, how names of endpoints become addresses.
 
-use super::address::Address;
-use super::each;
+use super::error::{ValueError, quoted};
 use super::units::HumanDuration;
+use super::{address, each, text};
 use serde::{Deserialize, Deserializer, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How names of endpoints become addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -33,6 +33,20 @@ impl Default for ResolverConfig {
 }
 
 fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<SocketAddr>>, D::Error> {
-    let servers: Vec<Address> = each::list(deserializer)?;
+    let servers: Vec<Server> = each::list(deserializer)?;
     Ok(Some(servers.into_iter().map(|server| server.0).collect()))
+}
+
+struct Server(SocketAddr);
+
+impl<'de> Deserialize<'de> for Server {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::scalar(deserializer, "an address and port such as 10.0.0.2:53", server).map(Server)
+    }
+}
+
+fn server(written: &str) -> Result<SocketAddr, ValueError> {
+    let Ok(ip) = written.parse::<IpAddr>() else { return address::parse(written) };
+    let error = ValueError::new(format!("{} is not an address and port", quoted(written)));
+    Err(error.with_hint(format!("add the port: {}", SocketAddr::new(ip, 53))))
 }

@@ -76,7 +76,7 @@ impl Serialize for RetryOn {
 }
 
 fn parse(text: &str) -> Result<RetryOn, ValueError> {
-    Ok(match text {
+    Ok(match text.to_ascii_lowercase().as_str() {
         "connect" => RetryOn::Connect,
         "stale" => RetryOn::Stale,
         "closed" => RetryOn::Closed,

@@ -17,9 +17,30 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Words that other programs have for the same.
+const ELSEWHERE: [(&str, &str); 10] = [
+    ("grpc", "h2c"),
+    ("h2", "http2"),
+    ("http", "http1"),
+    ("http/1.1", "http1"),
+    ("http/2", "http2"),
+    ("least_connections", "least_requests"),
+    ("least_conn", "least_requests"),
+    ("retries", "attempts"),
+    ("warning", "warn"),
+    ("debugging", "debug"),
+];
+
+/// The candidate that is meant by a word for a value: one that another program has for it, or the nearest.
+pub fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let elsewhere = ELSEWHERE.iter().find(|(other, _)| other.eq_ignore_ascii_case(word));
+    let ours = elsewhere.and_then(|(_, ours)| candidates.clone().into_iter().find(|known| known == ours));
+    ours.or_else(|| nearest(word, candidates))
+}
+
 /// The hint for an unknown word: the nearest candidate, or all of them when they are few.
 pub fn hint(word: &str, candidates: &[&str]) -> Option<String> {
-    match nearest(word, candidates.iter().copied()) {
+    match meant(word, candidates.iter().copied()) {
         Some(candidate) => Some(format!("did you mean `{candidate}`?")),
         None if candidates.is_empty() => None,
         None => Some(format!("known here: {}", candidates.join(", "))),
@@ -47,5 +68,7 @@ mod tests {
         assert_eq!(nearest("paht", keys), Some("path"));
         assert_eq!(nearest("certificate", keys), None);
         assert_eq!(nearest("", keys), None);
+        assert_eq!(meant("Warning", ["error", "warn"]), Some("warn"));
+        assert_eq!(meant("grpc", ["error", "warn"]), None);
     }
 }

@@ -220,6 +220,10 @@ pub(super) fn placeholders(template: &str) -> Result<Vec<&str>, ValueError> {
     if template.contains(|c: char| c.is_control()) {
         return Err(ValueError::new("a template must not hold line breaks or control characters"));
     }
+    if template.contains("{{") {
+        let error = ValueError::new(format!("`{{{{` in {}: braces cannot be text", quoted(template)));
+        return Err(error.with_hint("one pair of braces round each name"));
+    }
     let (mut names, mut rest) = (Vec::new(), template);
     while let Some(start) = rest.find(['{', '}']) {
         let inside = rest.get(start..).and_then(|rest| rest.strip_prefix('{')).ok_or_else(|| lone('}'))?;

@@ -85,7 +85,12 @@ impl FromStr for HumanDuration {
                 });
             }
             let factor = TIME_UNITS.iter().find(|(name, factor)| *name == unit && *factor < largest);
-            let (_, factor) = factor.ok_or_else(|| refuse("is not a duration"))?;
+            let (_, factor) = factor.ok_or_else(|| match (unit, number.parse::<u64>()) {
+                ("d", Ok(days)) if left == text && rest.is_empty() && days <= 365 => {
+                    refuse("is not a duration").with_hint(format!("write {}h", days * 24))
+                }
+                _ => refuse("is not a duration"),
+            })?;
             let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*factor));
             total = part.and_then(|part| total.checked_add(part)).ok_or_else(too_long)?;
             (left, largest) = (rest, *factor);

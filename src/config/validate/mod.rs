@@ -14,7 +14,10 @@ use super::access::{AccessConfig, CidrEntry};
 use super::error::{MAX_PROBLEMS, ValueError, quoted};
 use super::listener::{ListenerTls, ProxyProtocol};
 use super::upstream::INLINE_PREFIX;
-use super::{ByteSize, Config, HumanDuration, Problems, Source, UpstreamConfig, UpstreamTlsConfig, route};
+use super::{
+    ByteSize, Config, EndpointAddress, EndpointConfig, HumanDuration, Problems, Source, UpstreamConfig,
+    UpstreamTlsConfig, route,
+};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -237,6 +240,12 @@ impl Check<'_> {
         }
         if let Some(check) = &upstream.health_check {
             self.health_check(check, &format!("{path}.health_check"));
+            let unix = |endpoint: &EndpointConfig| matches!(endpoint.address, EndpointAddress::Unix(_));
+            let known = !upstream.endpoints.is_empty() && !self.source.lost_parts(path);
+            if check.port.is_some() && known && upstream.endpoints.iter().all(unix) {
+                let error = ValueError::new("has no effect: every endpoint is a Unix socket, without ports");
+                self.refuse(format!("{path}.health_check.port"), error.with_hint("remove it"));
+            }
         }
     }
 
@@ -292,7 +301,10 @@ impl Check<'_> {
 
     fn access_log(&mut self, config: &Config) {
         for (index, path) in config.access_log.exclude.paths.iter().enumerate() {
-            self.require(format!("access_log.exclude.paths[{index}]"), syntax::path(path));
+            let possible = syntax::path(path).and_then(|()| {
+                syntax::reachable(path, config.paths.merge_slashes, config.paths.encoded_slash)
+            });
+            self.require(format!("access_log.exclude.paths[{index}]"), possible);
         }
         for (index, status) in config.access_log.exclude.status.iter().enumerate() {
             if !(100..=599).contains(status) {

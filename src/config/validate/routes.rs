@@ -4,13 +4,30 @@ use super::super::error::{ValueError, quoted};
 use super::super::telemetry::placeholders;
 use super::super::{
     Config, EncodedSlash, EndpointAddress, EndpointConfig, PathConfig, RedirectConfig, RespondConfig,
-    RouteConfig, UpstreamTargetConfig, ValueMatchConfig, suggest,
+    RouteConfig, TimeoutsConfig, UpstreamTargetConfig, ValueMatchConfig, suggest,
 };
 use super::{Check, MAX_WEIGHT, label, syntax};
 use std::collections::{BTreeMap, HashMap};
 
 /// Names of routes that metrics use for requests without one.
 const RESERVED_NAMES: [&str; 2] = ["none", "rejected"];
+/// Fields that only answers have: no request can be told by them.
+const OF_ANSWERS: [&str; 14] = [
+    "access-control-allow-origin",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-expose-headers",
+    "access-control-max-age",
+    "content-security-policy",
+    "location",
+    "permissions-policy",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "x-content-type-options",
+    "x-frame-options",
+];
 /// What a redirect's template may name.
 const REDIRECT_PLACEHOLDERS: [&str; 5] = ["scheme", "host", "path", "query", "path_and_query"];
 /// Response headers that are ours.
@@ -74,8 +91,11 @@ impl Check<'_> {
             Some(PathConfig::Regex(regex)) => syntax::regex(regex),
             Some(PathConfig::Prefix(written) | PathConfig::Exact(written)) => {
                 let slash = route.encoded_slash.unwrap_or(config.paths.encoded_slash);
-                syntax::path(written)
-                    .and_then(|()| syntax::reachable(written, config.paths.merge_slashes, slash))
+                match &route.path {
+                    Some(PathConfig::Prefix(_)) => syntax::prefix(written),
+                    _ => syntax::path(written),
+                }
+                .and_then(|()| syntax::reachable(written, config.paths.merge_slashes, slash))
             }
         };
         self.require(format!("{path}.path"), result);
@@ -84,6 +104,11 @@ impl Check<'_> {
         }
         for name in route.headers.keys() {
             self.require(format!("{path}.headers.{name}"), syntax::header_name(name));
+            if OF_ANSWERS.iter().any(|field| field.eq_ignore_ascii_case(name)) {
+                let error = ValueError::new(format!("requests do not have {}, answers do", quoted(name)));
+                let hint = "`headers` here says which requests the route takes; `respond.headers` are sent";
+                self.refuse(format!("{path}.headers.{name}"), error.with_hint(hint));
+            }
         }
         self.header_twice(&route.headers, &format!("{path}.headers"));
         for name in route.query.keys().filter(|name| name.is_empty()) {
@@ -153,6 +178,14 @@ impl Check<'_> {
 
     fn timeouts(&mut self, route: &RouteConfig, path: &str) {
         let timeouts = &route.timeouts;
+        let answers = route.redirect.is_some() || route.respond.is_some();
+        let elsewhere = self.source.is_written(&format!("{path}.upstream"));
+        // `check --effective` writes the defaults of every route.
+        if answers && !elsewhere && *timeouts != TimeoutsConfig::default() {
+            let error =
+                ValueError::new("has no effect: timeouts are those of an upstream, and there is none");
+            self.refuse(format!("{path}.timeouts"), error.with_hint("remove it"));
+        }
         for (key, duration) in [
             ("connect", timeouts.connect),
             ("response", timeouts.response),

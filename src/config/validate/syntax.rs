@@ -65,6 +65,17 @@ pub(super) fn path(text: &str) -> Result<(), ValueError> {
     }
 }
 
+/// A prefix takes whatever is below it. A `*` in it would be a mere character of the path.
+pub(super) fn prefix(text: &str) -> Result<(), ValueError> {
+    let Some((before, after)) = text.split_once('*') else { return path(text) };
+    let hint = match (before.trim_end_matches('/'), after) {
+        ("", "") => "leave `path` out for any path".to_owned(),
+        (before, "") => format!("write {before}: it takes everything below it as well"),
+        _ => "write { regex: … } for patterns, { exact: … } for a path with a *".to_owned(),
+    };
+    Err(ValueError::new(format!("{} has a *, which is no wildcard here", quoted(text))).with_hint(hint))
+}
+
 /// Whether a request whose path was made canonical can ever have this path, and pass the policy for `%2F`
 /// of its route.
 pub(super) fn reachable(path: &str, merge_slashes: bool, slash: EncodedSlash) -> Result<(), ValueError> {
