@@ -79,9 +79,15 @@ async fn serve_request<A: Application>(
     session.set_keepalive(Some(limits.head_read_seconds()));
     match wait.unless_leaving(session.read_request()).await? {
         Ok(true) => {}
-        Ok(false) => return None,
+        Ok(false) => {
+            // To the engine, a client whose first bytes are refused has left.
+            if let Some(mut stream) = stream_of(session).filter(|stream| stream.is_refused()) {
+                stream.shutdown().await;
+            }
+            return None;
+        }
         Err(error) => {
-            refuse_head(&mut session, &error).await;
+            refuse_head(session, &error).await;
             return None;
         }
     }
@@ -89,15 +95,24 @@ async fn serve_request<A: Application>(
     app.serve(session).await?.into_any().downcast().ok()
 }
 
-/// What the engine cannot read, the stream has an answer for: it puts that in the place of the engine's.
-async fn refuse_head(session: &mut ServerSession, error: &Error) {
+/// What the engine cannot read, the stream has an answer for: it puts that in the place of the engine's. It is closed by its
+/// own `shutdown`, which listens on: the engine's would only close what it writes to.
+async fn refuse_head(mut session: Box<ServerSession>, error: &Error) {
     log::debug!("a head cannot be read: {error}");
     if *error.etype() == ErrorType::InvalidHTTPHeader
         && let Err(error) = session.respond_error(400).await
     {
         log::debug!("the client could not be told: {error}");
     }
-    session.shutdown().await;
+    if let Some(mut stream) = stream_of(session) {
+        stream.shutdown().await;
+    }
+}
+
+/// The stream a session was made of.
+fn stream_of(session: Box<ServerSession>) -> Option<Box<EdgeStream>> {
+    let ServerSession::H1(http1) = *session else { return None };
+    http1.into_inner().into_any().downcast().ok()
 }
 
 /// A kept stream holds its connection, which holds the stream: whatever ends the task ends that too.

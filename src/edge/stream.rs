@@ -103,6 +103,11 @@ impl EdgeStream {
         self.framing.awaits_head(&self.connection)
     }
 
+    /// Whether its client was refused, and may still be sending.
+    pub fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     /// What is known of the connection.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)

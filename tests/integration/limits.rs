@@ -74,6 +74,36 @@ fn a_large_body_is_413_whether_announced_or_not() {
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "body_too_large")], 2.0);
 }
 
+/// A socket that is closed with unread bytes is reset, and the reset takes the answer with it.
+#[test]
+fn whoever_is_refused_is_listened_to_while_it_still_sends() {
+    let builder = Gateway::builder(&format!(
+        "{HELLO}certificates: [{{ cert: app.pem, key: app.key }}]\nlimits: {{ headers: 4KiB, header_timeout: 1s }}"
+    ));
+    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+    let gateway = builder.start();
+    let length = "Content-Length: 3000000\r\n\r\n";
+    let rows = [
+        (format!("POST /a b HTTP/1.1\r\nHost: app.test\r\n{length}"), 400),
+        (format!("POST / HTTP/1.1\r\nHost : app.test\r\n{length}"), 400),
+        (format!("POST / HTTP/1.1\r\nHost: app.test\r\nHost: app.test\r\n{length}"), 400),
+        (format!("POST / HTTP/1.1\r\nHost: app.test\r\nX: {}", "x".repeat(20_000)), 431),
+        ("POST / HTTP/1.1\r\nHost: app.test\r\n".to_owned(), 408),
+        (format!("POST / HTTP/1.1\r\nHost: app.test\r\n{length}"), 200),
+    ];
+    for (begun, status) in rows {
+        for mut client in [gateway.connect(), gateway.connect_tls("app.test")] {
+            client.send(&begun);
+            client.wait_bytes(b"\r\n\r\n");
+            for piece in 0..64 {
+                let sent = client.try_send([b'x'; 16 << 10]);
+                assert!(sent.is_ok(), "{sent:?} at piece {piece} behind {begun:.60}");
+            }
+            assert_eq!(client.response().status, status, "{begun:.60}");
+        }
+    }
+}
+
 #[test]
 fn a_slow_header_is_cut_at_a_total_deadline() {
     let gateway = with_limits("{ header_timeout: 400ms }");
