@@ -35,9 +35,10 @@ const GROUPS: &str = "X25519MLKEM768:X25519:P-256:P-384";
 /// for no client certificates. Those that do have one for each policy ([`super::client_auth`]).
 const SESSION_CONTEXT: &[u8] = b"portcullis";
 
-/// ALPN identifiers in wire form (RFC 7301 section 3.1), best first.
-const HTTP2_AND_HTTP1: &[u8] = b"\x02h2\x08http/1.1";
-const HTTP1: &[u8] = b"\x08http/1.1";
+/// ALPN identifiers in wire form (RFC 7301 section 3.1), best first. HTTP/1.0 has one, too; who asks for it by name gets what
+/// every client of HTTP/1 gets, by the version of each request.
+const HTTP2_AND_HTTP1: &[u8] = b"\x02h2\x08http/1.1\x08http/1.0";
+const HTTP1: &[u8] = b"\x08http/1.1\x08http/1.0";
 
 /// Marks a session of a listener without HTTP/2. Of size zero, so that marking allocates nothing.
 struct Http1Only;

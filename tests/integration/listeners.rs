@@ -94,6 +94,25 @@ fn http2_is_chosen_by_alpn_unless_switched_off() {
     assert_eq!(alpn(&without, &["h2", "http/1.1"]).as_deref(), Some("http/1.1"));
 }
 
+/// RFC 7301 section 3.2: who has no protocol in common with us is told so; names that are not ours do not matter beside one that is.
+#[test]
+fn a_client_that_asks_for_http_1_0_by_alpn_is_served_and_one_that_asks_for_nothing_of_ours_is_not() {
+    for http2 in [true, false] {
+        let gateway = Gateway::start(&format!(
+            "{ROUTES}listeners: [{{ address: \"127.0.0.1:{{PORT}}\", http2: {http2} }}]"
+        ));
+        assert_eq!(alpn(&gateway, &["http/1.0"]).as_deref(), Some("http/1.0"));
+        assert_eq!(alpn(&gateway, &["http/1.0", "http/1.1"]).as_deref(), Some("http/1.1"));
+        assert_eq!(alpn(&gateway, &["acme", "http/1.0"]).as_deref(), Some("http/1.0"));
+        let protocols =
+            |alpn| TlsClient::new(TlsOptions { name: Some("app.test"), alpn, ..TlsOptions::default() });
+        let old = protocols(&["http/1.0"]);
+        let mut client = Connection::open_tls(gateway.address(), &old).expect("a handshake");
+        assert_eq!(client.request("GET / HTTP/1.0\r\nHost: app.test\r\n\r\n").text(), "hello");
+        assert!(Connection::open_tls(gateway.address(), &protocols(&["acme"])).is_err());
+    }
+}
+
 #[test]
 fn a_dual_stack_port_matches_mapped_clients_as_ipv4() {
     let gateway = Gateway::start(&format!(
