@@ -33,6 +33,9 @@ fn messages_go_both_ways_with_and_without_tls() {
     assert_eq!(request.line(), "GET /chat?room=1 HTTP/1.1");
     assert_eq!(request.header("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(gateway.wait_record_of("/chat")["status"], 101);
+    let of_route = [("route", "chat")];
+    gateway.wait_metric("portcullis_websocket_duration_seconds_count", &of_route, 2.0);
+    assert_eq!(gateway.metrics().sum("portcullis_http_request_duration_seconds_count", &of_route), 0.0);
 }
 
 #[test]

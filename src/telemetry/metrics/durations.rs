@@ -7,31 +7,41 @@ use super::family::Family;
 use prometheus::proto::{Bucket, Histogram, Metric};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Upper bounds in seconds, inclusive: a proxied request on a good day to one that gave up.
-const BOUNDS: [f64; 15] =
+/// Upper bounds in seconds, inclusive.
+pub(super) type Bounds = [f64; BOUNDS];
+const BOUNDS: usize = 15;
+
+/// A proxied request on a good day to one that gave up.
+pub(super) const REQUEST: Bounds =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// More than any request takes; keeps a broken clock from overflowing the sum.
+/// A websocket that failed at once to one that is open for a week.
+pub(super) const TUNNEL: Bounds = [
+    0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0,
+    604_800.0,
+];
+
+/// More than anything takes; keeps a broken clock from overflowing the sum.
 const LONGEST_SECONDS: f64 = 31_536_000.0;
 
 /// Counts by bucket, and their sum.
 pub(super) struct Durations {
-    buckets: [AtomicU64; BOUNDS.len() + 1],
+    bounds: &'static Bounds,
+    buckets: [AtomicU64; BOUNDS + 1],
     // An integer, because adding to a shared float needs a loop.
     sum_nanoseconds: AtomicU64,
 }
 
 impl Durations {
     /// Nothing observed.
-    pub(super) fn new() -> Box<Self> {
-        let buckets = [const { AtomicU64::new(0) }; BOUNDS.len() + 1];
-        Box::new(Durations { buckets, sum_nanoseconds: AtomicU64::new(0) })
+    pub(super) fn new(bounds: &'static Bounds) -> Box<Self> {
+        Box::new(Durations { bounds, buckets: Default::default(), sum_nanoseconds: AtomicU64::new(0) })
     }
 
     /// Counts one duration; what is not a number or negative counts as zero.
     pub(super) fn observe(&self, seconds: f64) {
         let seconds = seconds.clamp(0.0, LONGEST_SECONDS);
-        let bucket = BOUNDS.iter().filter(|bound| seconds > **bound).count();
+        let bucket = self.bounds.iter().filter(|bound| seconds > **bound).count();
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_nanoseconds.fetch_add((seconds * 1e9) as u64, Ordering::Relaxed);
     }
@@ -39,15 +49,15 @@ impl Durations {
     /// The sample of a scrape.
     pub(super) fn sample(&self, family: &Family, values: &[&str]) -> Metric {
         let mut total = 0;
-        let mut buckets = Vec::with_capacity(BOUNDS.len());
-        for (count, bound) in self.buckets.iter().zip(BOUNDS) {
+        let mut buckets = Vec::with_capacity(self.bounds.len());
+        for (count, bound) in self.buckets.iter().zip(*self.bounds) {
             total += count.load(Ordering::Relaxed);
             let mut bucket = Bucket::default();
             bucket.set_upper_bound(bound);
             bucket.set_cumulative_count(total);
             buckets.push(bucket);
         }
-        total += self.buckets[BOUNDS.len()].load(Ordering::Relaxed);
+        total += self.buckets[self.bounds.len()].load(Ordering::Relaxed);
         let mut histogram = Histogram::default();
         histogram.set_bucket(buckets);
         histogram.set_sample_count(total);
@@ -75,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_bound_belongs_to_its_own_bucket() {
-        let durations = Durations::new();
+        let durations = Durations::new(&REQUEST);
         durations.observe(0.0005);
         durations.observe(0.00051);
         durations.observe(31.0);
@@ -86,7 +96,7 @@ mod tests {
 
     #[test]
     fn broken_clocks_do_not_break_the_sum() {
-        let durations = Durations::new();
+        let durations = Durations::new(&REQUEST);
         for odd in [f64::NAN, -1.0, f64::NEG_INFINITY] {
             durations.observe(odd);
         }

@@ -4,7 +4,7 @@
 //! costs about 250 bytes and shows no series; a (route, method) pair costs half a KiB once seen.
 //! Does not know what a route is.
 
-use super::durations::Durations;
+use super::durations::{self, Durations};
 use super::family::{Family, Kind, Observed};
 use super::labels::{CodeCounters, METHOD_LABELS, METHODS, method_index};
 use prometheus::proto::Metric;
@@ -19,7 +19,13 @@ const REQUESTS: Family = Family {
 };
 const DURATION: Family = Family {
     name: "portcullis_http_request_duration_seconds",
-    help: "Time from the first byte of a request to the last byte of its answer.",
+    help: "Time from the first byte of a request to the last byte of its answer, websockets aside.",
+    labels: &["route"],
+    kind: Kind::Histogram,
+};
+const WEBSOCKET_DURATION: Family = Family {
+    name: "portcullis_websocket_duration_seconds",
+    help: "Time from the first byte of a request for a websocket to the end of that.",
     labels: &["route"],
     kind: Kind::Histogram,
 };
@@ -41,6 +47,8 @@ pub struct RouteMetrics {
     name: Arc<str>,
     methods: [OnceLock<Box<CodeCounters>>; METHODS],
     durations: OnceLock<Box<Durations>>,
+    /// A websocket lives for hours and says nothing about how fast a route is.
+    websockets: OnceLock<Box<Durations>>,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
 }
@@ -51,6 +59,7 @@ impl RouteMetrics {
             name,
             methods: [const { OnceLock::new() }; METHODS],
             durations: OnceLock::new(),
+            websockets: OnceLock::new(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
         }
@@ -61,7 +70,11 @@ impl RouteMetrics {
     /// a method is seen.
     pub fn observe(&self, method: &http::Method, code: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
         self.methods[method_index(method)].get_or_init(CodeCounters::new).add(code);
-        self.durations.get_or_init(Durations::new).observe(seconds);
+        let durations = match code {
+            101 => self.websockets.get_or_init(|| Durations::new(&durations::TUNNEL)),
+            _ => self.durations.get_or_init(|| Durations::new(&durations::REQUEST)),
+        };
+        durations.observe(seconds);
         if bytes_in > 0 {
             self.bytes_in.fetch_add(bytes_in, Ordering::Relaxed);
         }
@@ -70,17 +83,22 @@ impl RouteMetrics {
 }
 
 impl Observed for RouteMetrics {
-    const FAMILIES: &'static [&'static Family] = &[&REQUESTS, &DURATION, &REQUEST_BYTES, &RESPONSE_BYTES];
+    const FAMILIES: &'static [&'static Family] =
+        &[&REQUESTS, &DURATION, &WEBSOCKET_DURATION, &REQUEST_BYTES, &RESPONSE_BYTES];
 
     fn collect(&self, out: &mut [Vec<Metric>]) {
-        let [requests, durations, request_bytes, response_bytes] = out else { return };
-        let Some(observed) = self.durations.get() else { return };
+        let [requests, durations, websockets, request_bytes, response_bytes] = out else { return };
+        if self.durations.get().is_none() && self.websockets.get().is_none() {
+            return;
+        }
         let name = &*self.name;
         for (method, counters) in METHOD_LABELS.iter().zip(&self.methods) {
             let seen = counters.get().into_iter().flat_map(|counters| counters.seen());
             requests.extend(seen.map(|(code, count)| REQUESTS.counter(&[name, method, code], count)));
         }
-        durations.push(observed.sample(&DURATION, &[name]));
+        durations.extend(self.durations.get().map(|observed| observed.sample(&DURATION, &[name])));
+        websockets
+            .extend(self.websockets.get().map(|observed| observed.sample(&WEBSOCKET_DURATION, &[name])));
         request_bytes.push(REQUEST_BYTES.counter(&[name], self.bytes_in.load(Ordering::Relaxed)));
         response_bytes.push(RESPONSE_BYTES.counter(&[name], self.bytes_out.load(Ordering::Relaxed)));
     }
@@ -93,9 +111,22 @@ mod tests {
     #[test]
     fn an_untouched_route_costs_a_few_hundred_bytes_and_shows_nothing() {
         assert!(size_of::<RouteMetrics>() <= 256, "{} bytes", size_of::<RouteMetrics>());
-        let mut out = vec![Vec::new(); 4];
+        let mut out = vec![Vec::new(); 5];
         RouteMetrics::new("a".into()).collect(&mut out);
         assert!(out.iter().all(Vec::is_empty));
+    }
+
+    #[test]
+    fn a_websocket_is_a_request_whose_duration_stands_apart() {
+        let route = RouteMetrics::new("a".into());
+        route.observe(&http::Method::GET, 101, 7000.0, 3, 5);
+        let mut out = vec![Vec::new(); 5];
+        route.collect(&mut out);
+        assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 1, 1]);
+        let histogram = out[2][0].get_histogram();
+        assert_eq!((histogram.get_sample_count(), histogram.get_sample_sum()), (1, 7000.0));
+        assert_eq!(histogram.get_bucket()[8].cumulative_count(), 0, "more than an hour");
+        assert_eq!(histogram.get_bucket()[9].cumulative_count(), 1, "less than two");
     }
 
     #[test]
@@ -110,9 +141,9 @@ mod tests {
                 });
             }
         });
-        let mut out = vec![Vec::new(); 4];
+        let mut out = vec![Vec::new(); 5];
         route.collect(&mut out);
-        let counters: Vec<f64> = [0, 2, 3].map(|i| out[i][0].get_counter().get_value()).into();
+        let counters: Vec<f64> = [0, 3, 4].map(|i| out[i][0].get_counter().get_value()).into();
         assert_eq!(counters, [4000.0, 12000.0, 20000.0]);
         assert_eq!(out[1][0].get_histogram().get_sample_count(), 4000);
     }

@@ -3,7 +3,7 @@
 //! Observing is atomic additions; what a pool is like now is told before a scrape, under a lock.
 //! Does not know what an upstream is.
 
-use super::durations::Durations;
+use super::durations::{self, Durations};
 use super::family::{Family, Kind, Observed};
 use super::labels::{CodeCounters, LabelCounters};
 use parking_lot::Mutex;
@@ -157,7 +157,7 @@ impl UpstreamMetrics {
     /// Records one answer of the upstream: its status and the time it took in seconds.
     pub fn observe(&self, code: u16, seconds: f64) {
         self.codes.get_or_init(CodeCounters::new).add(code);
-        self.durations.get_or_init(Durations::new).observe(seconds);
+        self.durations.get_or_init(|| Durations::new(&durations::REQUEST)).observe(seconds);
     }
 
     /// Counts a connection taken for a request.
