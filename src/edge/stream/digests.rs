@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// What there is to tell.
 #[derive(Clone)]
 pub struct Digests {
-    /// Carries the [`Connection`].
+    /// Carries the [`Connection`](super::super::connection::Connection).
     pub proxy: Arc<ProxyDigest>,
     /// Addresses.
     pub socket: Arc<SocketDigest>,
