@@ -11,9 +11,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Connections at once.
-const ALL: usize = 512;
+const ALL: usize = 2_048;
 /// Of them, connections of one address.
-const OF_ONE: usize = 64;
+const OF_ONE: usize = 1_024;
 
 /// The connections there are, the oldest first.
 #[derive(Default)]
