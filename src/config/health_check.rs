@@ -105,7 +105,7 @@ impl StatusRange {
 
     fn parse(text: &str) -> Result<Self, ValueError> {
         let status = |text: &str| match text.parse::<u16>() {
-            Ok(status) if (200..=599).contains(&status) => Ok(status),
+            Ok(status) if (200..=599).contains(&status) && !text.starts_with('+') => Ok(status),
             _ => Err(ValueError::new(format!("{} is not a status from 200 to 599", quoted(text)))
                 .with_hint("such as 200, or \"200-299\"")),
         };
