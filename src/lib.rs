@@ -16,6 +16,7 @@
 //! | [`access`] | who may talk to us? |
 //! | [`tls`] | who are we? |
 //! | [`telemetry`] | what do we tell the operator? |
+//! | [`http1`] | what does HTTP/1 look like on the wire? |
 //! | [`config`] | what did the operator write? |
 
 pub mod access;
@@ -24,6 +25,7 @@ pub mod background;
 pub mod cli;
 pub mod config;
 pub mod edge;
+pub mod http1;
 pub mod proxy;
 pub mod routing;
 pub mod server;

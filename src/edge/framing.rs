@@ -5,9 +5,9 @@
 //! body is followed from its first byte. Bodies are not copied: only what came along with a head, or with
 //! the end of a request, is held for the next read.
 
-use super::chunks::{Chunks, Fault};
 use super::connection::{Body, Connection, Phase};
 use super::head::{Head, Taken};
+use crate::http1::chunks::{Chunks, Fault};
 use crate::snapshot::Cause;
 use std::fmt;
 use std::io;

@@ -8,14 +8,13 @@
 //! ([`accept`]), wrapped in a buffered stream ([`stream`]) and handed to the application one request at a
 //! time ([`http`]); between requests it waits outside of it ([`idle`]).
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
-//! little of HTTP: where a request ends and the next begins ([`framing`], [`chunks`]), how large a header
+//! little of HTTP: where a request ends and the next begins ([`framing`]), how large a header
 //! block is ([`head`]), what its first line may not have ([`request_line`]) and how long it takes, the
 //! life of an HTTP/2 connection ([`http2`]), what its trailers may not name ([`trailers`]), and how a head that reaches no hook is refused ([`refusal`]).
 
 pub mod accept;
 pub mod admission;
 pub mod census;
-pub mod chunks;
 pub mod closing;
 pub mod connection;
 pub mod deadline;

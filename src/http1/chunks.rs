@@ -7,6 +7,9 @@
 /// What is wrong with a body.
 pub type Fault = &'static str;
 
+/// The data of a chunk does not end where its size says.
+pub const NOT_ITS_END: Fault = "chunk_end";
+
 /// Where in the body the next byte stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunks {
@@ -44,18 +47,36 @@ impl Chunks {
     /// The body breaks the grammar.
     pub fn follow(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let mut rest = bytes;
-        while *self != Chunks::Done {
-            if let Chunks::Data { left } = *self {
-                let here = left.min(rest.len() as u64);
-                // No more than the length of what is there.
-                rest = rest.get(here as usize..).unwrap_or_default();
-                *self = if here == left { Chunks::DataReturn } else { Chunks::Data { left: left - here } };
-            }
-            let Some((byte, after)) = rest.split_first() else { break };
-            *self = self.next(*byte)?;
-            rest = after;
+        while !rest.is_empty() && *self != Chunks::Done {
+            let data = self.data(rest.len());
+            rest = rest.get(data..).unwrap_or_default();
+            let framing = self.framing(rest)?;
+            rest = rest.get(framing..).unwrap_or_default();
         }
         Ok(bytes.len() - rest.len())
+    }
+
+    /// How many of the `length` bytes that come next are data; they are followed.
+    pub fn data(&mut self, length: usize) -> usize {
+        let Chunks::Data { left } = *self else { return 0 };
+        let here = left.min(length as u64);
+        *self = if here == left { Chunks::DataReturn } else { Chunks::Data { left: left - here } };
+        // No more than the length of what is there.
+        here as usize
+    }
+
+    /// Follows the framing through `bytes`, to the next data or the end of the body; how many bytes that are.
+    ///
+    /// # Errors
+    /// The body breaks the grammar.
+    pub fn framing(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        for (at, byte) in bytes.iter().enumerate() {
+            if matches!(self, Chunks::Data { .. } | Chunks::Done) {
+                return Ok(at);
+            }
+            *self = self.next(*byte)?;
+        }
+        Ok(bytes.len())
     }
 
     fn next(self, byte: u8) -> Result<Chunks, Fault> {
@@ -69,7 +90,7 @@ impl Chunks {
             (Chunks::SizeEnd { .. }, _) => return Err("chunk_size"),
             (Chunks::DataReturn, b'\r') => Chunks::DataEnd,
             (Chunks::DataEnd, b'\n') => Chunks::START,
-            (Chunks::Data { .. } | Chunks::DataReturn | Chunks::DataEnd, _) => return Err("chunk_end"),
+            (Chunks::Data { .. } | Chunks::DataReturn | Chunks::DataEnd, _) => return Err(NOT_ITS_END),
             (Chunks::Trailers, b'\r') => Chunks::LastEnd,
             (Chunks::Trailer, b'\r') => Chunks::TrailerEnd,
             (Chunks::Trailers | Chunks::Trailer, byte) if is_text(byte) => Chunks::Trailer,
