@@ -3,7 +3,7 @@
 use super::mirror::Copy;
 use super::request_body::RequestBody;
 use super::request_id::RequestId;
-use super::upstream_deadline::{Late, Watch};
+use super::upstream_deadline::{Late, Line, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{Cause, ClientCertificate, Fault, Rejection, Route, Snapshot};
 use crate::upstream::endpoint::Endpoint;
@@ -13,7 +13,6 @@ use crate::upstream::pool::Pool;
 use crate::upstream::state::{InFlight, Slot};
 use prometheus::IntGauge;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -101,8 +100,8 @@ pub struct Attempts {
     pub tunnel: bool,
     /// Its connection is read ahead of the client: the socket does not say whose turn it is.
     pub read_ahead: bool,
-    /// The descriptor of its connection.
-    pub fd: Option<RawFd>,
+    /// Its connection.
+    pub line: Option<Line>,
     /// The deadline of its connection.
     pub watch: Option<Arc<Watch>>,
     /// Its connection was shut because somebody was late.

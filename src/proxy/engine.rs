@@ -2,11 +2,11 @@
 //! whose protocol only the handshake tells, upstreams that want to hear of the client before all else.
 //!
 //! An exchange comes here decided on ([`Engine::take_over`]); the hooks, in the order the engine runs them,
-//! call the same functions as the lane (`lane`, `upload`) and the exchanges of HTTP/2 (`http2`): a hook that gains one gives
-//! it to those as well.
+//! call the same functions as `forward`: a hook that gains one gives it to that as well.
 
 use super::context::Exchange;
 use super::record::Records;
+use super::upstream_deadline::Line;
 use super::{failure, forwarding, mirror, protocol, retry, upstream};
 use crate::snapshot::Rejection;
 use crate::upstream::identity;
@@ -147,7 +147,7 @@ impl ProxyHttp for Hooks {
     ) -> Result<()> {
         identity::verify(digest.and_then(|digest| digest.ssl_digest.as_deref()))
             .map_err(|error| retry::connect_failed(error, exchange))?;
-        upstream::connected(reused, fd, exchange);
+        upstream::connected(reused, Line::Engine(fd), exchange);
         Ok(())
     }
 

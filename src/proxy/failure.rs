@@ -129,6 +129,8 @@ fn upstream(etype: &ErrorType) -> Rejection {
         ErrorType::InvalidHTTPHeader | ErrorType::H1Error | ErrorType::H2Error | ErrorType::InvalidH2 => {
             Rejection::UpstreamInvalid
         }
+        // What the engine calls a chunked body it cannot read; its constants are private.
+        ErrorType::Custom("InvalidChunk" | "InvalidTrailerEnd") => Rejection::UpstreamInvalid,
         _ => Rejection::UpstreamClosed,
     }
 }

@@ -2,9 +2,9 @@
 
 use super::context::Exchange;
 use super::engine::Engine;
-use super::lane::Lane;
+use super::forward::Forwarder;
 use super::record::Records;
-use super::{answer, decide, failure, http2, intake, request_body};
+use super::{answer, decide, failure, intake, request_body};
 use crate::edge::http::Application;
 use pingora::Result;
 use pingora_core::protocols::Stream;
@@ -14,8 +14,8 @@ use pingora_core::protocols::http::ServerSession;
 pub struct Gateway {
     /// Where exchanges are counted and logged.
     pub records: Records,
-    /// Forwards nearly everything to upstreams of HTTP/1.
-    pub lane: Lane,
+    /// Forwards nearly everything.
+    pub forwarder: Forwarder,
     /// Forwards what needs more.
     pub engine: Engine,
 }
@@ -54,7 +54,7 @@ impl Gateway {
             return Ok(true);
         }
         request_body::settle_empty(session, exchange).await?;
-        Ok(self.lane.forward(session, exchange).await? || http2::forward(session, exchange).await?)
+        self.forwarder.forward(session, exchange).await
     }
 }
 

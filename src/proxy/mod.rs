@@ -5,7 +5,7 @@
 //! evaluates client address, access and route, [`answer`] gives the gateway's own answers ([`whole`]: in one
 //! piece),
 //! [`request_body`] reads what the client sends and knows when that has ended,
-//! [`lane`] forwards to upstreams of HTTP/1 ([`upload`]: requests with a body), [`http2`] to those of HTTP/2, [`engine`] the rest;
+//! [`forward`] forwards, [`engine`] what asks for more than a response;
 //! [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] says what the upstream is told ([`request_head`]: in bytes), [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
@@ -17,15 +17,13 @@ pub mod context;
 pub mod decide;
 pub mod engine;
 pub mod failure;
+pub mod forward;
 pub mod forwarding;
 pub mod gateway;
 pub mod grpc;
-pub mod http2;
 pub mod http2_fields;
 pub mod intake;
-pub mod lane;
 pub mod mirror;
-pub mod pieces;
 pub mod protocol;
 pub mod record;
 pub mod refusal;
@@ -35,7 +33,6 @@ pub mod request_id;
 pub mod request_target;
 pub mod response_head;
 pub mod retry;
-pub mod upload;
 pub mod upstream;
 pub mod upstream_deadline;
 pub mod whole;

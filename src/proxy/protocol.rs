@@ -32,10 +32,10 @@ pub async fn sending(
     }
     exchange.attempt.read_ahead = true;
     if session.is_body_empty()
-        && let (Some(fd), Some(timeouts)) = (exchange.attempt.fd, exchange.attempt.timeouts)
+        && let (Some(line), Some(timeouts)) = (exchange.attempt.line, exchange.attempt.timeouts)
     {
         // The engine says that a body has ended, but not that there is none.
-        exchange.attempt.watch = Some(Watch::waiting(fd, timeouts.response));
+        exchange.attempt.watch = Some(Watch::waiting(line, timeouts.response));
     }
     // The engine hears no interim answers over HTTP/2. RFC 9110 section 10.1.1 lets a gateway give the
     // one a client waits for.

@@ -30,6 +30,11 @@ impl RequestBody {
         self.ended
     }
 
+    /// All of it is there.
+    pub fn set_read(&mut self) {
+        self.ended = true;
+    }
+
     /// Whether all of it was read when last something was.
     pub fn is_read(&self) -> bool {
         self.ended
@@ -118,6 +123,7 @@ fn is_remote(error: &Error) -> bool {
 /// When the client breaks it off.
 pub async fn at_hand(session: &mut ServerSession, exchange: &mut Exchange) -> Result<Option<Bytes>> {
     if session.is_body_empty() {
+        exchange.body.set_read();
         return Ok(Some(Bytes::new()));
     }
     if !(1..=AT_HAND).contains(&declared_length(session.req_header())) {
@@ -133,14 +139,4 @@ pub async fn at_hand(session: &mut ServerSession, exchange: &mut Exchange) -> Re
         exchange.body.took(piece, session);
     }
     Ok(session.get_retry_buffer())
-}
-
-/// Ends when the client has closed the connection. The next request, should the client send it already,
-/// is kept for later.
-pub async fn client_gone(session: &mut ServerSession) -> Box<Error> {
-    loop {
-        if let Err(error) = session.read_body_or_idle(true).await {
-            return error.into_down();
-        }
-    }
 }

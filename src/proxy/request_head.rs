@@ -8,21 +8,30 @@ use super::context::Exchange;
 use super::forwarding::{self, HopByHop, Told};
 use super::mirror;
 use http::{HeaderName, HeaderValue, Version, header};
-use pingora::Result;
 use pingora::http::{HeaderNameVariant, RequestHeader};
+use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 
 /// Enough for nearly all.
 const ROOM: usize = 1024;
 
-/// The head of a request without a body. `None`: its target has bytes that must not stand in one.
+/// The head of a request. `chunked`: its body goes up in chunks, whatever the client has sent it in.
 ///
 /// # Errors
-/// None in practice: every value is one we made or already was a header value.
-pub fn write(head: &RequestHeader, exchange: &mut Exchange) -> Result<Option<Vec<u8>>> {
+/// When its target has bytes that must not stand in one. The rest cannot fail: every value is one we made or already was
+/// a header value.
+pub fn bytes(session: &mut ServerSession, chunked: bool, exchange: &mut Exchange) -> Result<Vec<u8>> {
+    if exchange.route.as_ref().is_some_and(|route| route.mirror.is_some()) {
+        let head = copy(session.req_header(), exchange)?;
+        mirror::head_sent(session, &head, exchange);
+    }
+    write(session.req_header(), chunked, exchange)
+}
+
+fn write(head: &RequestHeader, chunked: bool, exchange: &mut Exchange) -> Result<Vec<u8>> {
     let target = head.raw_path();
     if target.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
-        return Ok(None);
+        return Error::e_explain(ErrorType::InvalidHTTPHeader, "a target that cannot be sent");
     }
     let authority = forwarding::authority(head)?;
     let host = authority.as_ref().or_else(|| head.headers.get(header::HOST));
@@ -55,22 +64,21 @@ pub fn write(head: &RequestHeader, exchange: &mut Exchange) -> Result<Option<Vec
     for (name, value) in &told.fields {
         field(&mut out, name.as_bytes(), value);
     }
+    if chunked {
+        // The transfer coding has ended with the client's connection: a body without a length gets one anew.
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
     out.extend_from_slice(b"\r\n");
-    Ok(Some(out))
+    Ok(out)
 }
 
-/// A head of its own, where somebody has to look at it once it was sent. The transfer coding ends with the
-/// client's connection: a body without a length has to be given one anew.
-///
-/// # Errors
-/// None in practice: every value is one we made or already was a header value.
-pub fn copy(session: &mut ServerSession, exchange: &mut Exchange) -> Result<RequestHeader> {
-    let mut head = session.req_header().clone();
+/// The same as a head of its own, for the mirror.
+fn copy(head: &RequestHeader, exchange: &mut Exchange) -> Result<RequestHeader> {
+    let mut head = head.clone();
     forwarding::strip_hop_by_hop(&mut head);
     forwarding::name_host(&mut head)?;
     head.set_version(Version::HTTP_11);
     forwarding::set(&mut head, exchange)?;
-    mirror::head_sent(session, &head, exchange);
     Ok(head)
 }
 

@@ -4,8 +4,8 @@ use super::affinity;
 use super::context::Exchange;
 use super::protocol;
 use super::response_head::{self, Framing};
-use super::upstream_deadline::Watch;
-use crate::config::{UpstreamProtocol, UpstreamProxyProtocol};
+use super::upstream_deadline::{Line, Watch};
+use crate::config::UpstreamProxyProtocol;
 use crate::snapshot::{Rejection, Target};
 use crate::upstream::announce::announce;
 use crate::upstream::peer::Timeouts;
@@ -16,7 +16,6 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,15 +74,6 @@ pub(super) fn pool(session: &ServerSession, exchange: &mut Exchange) -> Option<A
     exchange.attempt.pool.clone()
 }
 
-/// Whether the exchange goes to a pool whose connections can be shared by its requests and carry
-/// nothing but HTTP/1.
-pub fn is_plain_http1(session: &ServerSession, exchange: &mut Exchange) -> bool {
-    pool(session, exchange).is_some_and(|pool| {
-        let config = pool.config();
-        config.proxy_protocol == UpstreamProxyProtocol::Off && config.protocol == UpstreamProtocol::Http1
-    })
-}
-
 /// The client, and where it has connected to. Behind a proxy that speaks HTTP its port is not known: 0.
 pub(super) fn ends(session: &ServerSession, exchange: &Exchange) -> Option<(SocketAddr, SocketAddr)> {
     let connection = exchange.connection.as_ref()?;
@@ -109,12 +99,12 @@ pub(super) fn refuse<T>(exchange: &mut Exchange, rejection: Rejection) -> Result
 }
 
 /// A connection is there, fresh or from the pool of idle ones.
-pub fn connected(reused: bool, fd: RawFd, exchange: &mut Exchange) {
+pub fn connected(reused: bool, line: Line, exchange: &mut Exchange) {
     let attempt = &mut exchange.attempt;
     if let Some(pool) = &attempt.pool {
         pool.metrics().connection(reused);
     }
-    attempt.fd = Some(fd);
+    attempt.line = Some(line);
 }
 
 /// A piece of the request body is on its way, or its end: then the response is waited for.
@@ -133,14 +123,14 @@ pub fn sending(bytes: usize, end: bool, exchange: &mut Exchange) -> Result<()> {
     if end && exchange.body_bytes > 0 {
         attempt.sent = Some(Instant::now());
     }
-    match (&attempt.watch, attempt.fd) {
+    match (&attempt.watch, attempt.line) {
         (Some(watch), _) if end && !attempt.answered => watch.wait(response),
         (Some(watch), _) => watch.moved(),
         (None, _) if attempt.answered => {}
-        (None, Some(fd)) if end => attempt.watch = Some(Watch::waiting(fd, response)),
-        (None, Some(fd)) => {
+        (None, Some(line)) if end => attempt.watch = Some(Watch::waiting(line, response)),
+        (None, Some(line)) => {
             let patience = exchange.snapshot.limits.body_idle_timeout;
-            attempt.watch = Some(Watch::sending(fd, idle, patience));
+            attempt.watch = Some(Watch::sending(line, idle, patience));
         }
         (None, None) => {}
     }

@@ -1,16 +1,17 @@
 //! The deadlines of an upstream exchange: for the request body, then for the response head, then
 //! between two pieces of the response body.
 //!
-//! The engine has one read timeout for all of them, and none for the body of an HTTP/2 request. So
-//! each worker looks over its running exchanges a few times a second and shuts the upstream
-//! connection of one that is late, which the engine then reports as closed. Whose fault it is, the
-//! socket knows: an upstream that has taken all we sent, or has sent what nobody reads, waits for the
-//! client.
+//! Each worker looks over its running exchanges a few times a second, and tells the one that is late. The engine
+//! cannot be told: it has one read timeout for all deadlines, and reports a connection that is shut as closed.
+//! Whose fault it is, the socket knows: an upstream that has taken all we sent, or has sent what nobody reads, waits
+//! for the client. Of a stream of HTTP/2 only the exchange knows, and says so when it waits for either.
 
+use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Weak};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 /// How often a worker looks; a deadline is kept to within this.
@@ -44,11 +45,24 @@ pub enum Late {
     Nobody,
 }
 
+/// The connection of an exchange, as far as its deadline has to know it.
+#[derive(Debug, Clone, Copy)]
+pub enum Line {
+    /// One the engine holds: it is shut.
+    Engine(RawFd),
+    /// One of its own.
+    Own(RawFd),
+    /// A stream of one that others share.
+    Stream,
+}
+
 /// The deadline of one upstream connection in use. Dropping it lifts the deadline; it must be
 /// dropped before the connection is, or without an await after it, so that the descriptor is never
 /// another's when the worker looks.
 pub struct Watch {
-    fd: RawFd,
+    line: Line,
+    /// The exchange that waits.
+    waker: AtomicWaker,
     /// When something moved last; this and the rest in milliseconds of [`now`].
     moved: AtomicU64,
     /// The upstream's time.
@@ -61,20 +75,21 @@ pub struct Watch {
 const NEVER: u64 = u64::MAX;
 
 impl Watch {
-    /// Watches connection `fd` from now on: the upstream has `limit` to send something.
-    pub fn waiting(fd: RawFd, limit: Duration) -> Arc<Watch> {
-        Watch::start(fd, millis(limit), NEVER)
+    /// Watches a connection from now on: the upstream has `limit` to send something.
+    pub fn waiting(line: Line, limit: Duration) -> Arc<Watch> {
+        Watch::start(line, millis(limit), NEVER)
     }
 
-    /// Watches connection `fd` while a request body is sent on it: the upstream has `limit` to take
+    /// Watches a connection while a request body is sent on it: the upstream has `limit` to take
     /// what there is, the client `patience` to send more.
-    pub fn sending(fd: RawFd, limit: Duration, patience: Duration) -> Arc<Watch> {
-        Watch::start(fd, millis(limit), millis(patience))
+    pub fn sending(line: Line, limit: Duration, patience: Duration) -> Arc<Watch> {
+        Watch::start(line, millis(limit), millis(patience))
     }
 
-    fn start(fd: RawFd, limit: u64, patience: u64) -> Arc<Watch> {
+    fn start(line: Line, limit: u64, patience: u64) -> Arc<Watch> {
         let watch = Arc::new(Watch {
-            fd,
+            line,
+            waker: AtomicWaker::new(),
             moved: AtomicU64::new(now()),
             limit: AtomicU64::new(limit),
             patience: AtomicU64::new(patience),
@@ -103,7 +118,13 @@ impl Watch {
         self.moved();
     }
 
-    /// For whose being late the connection was shut.
+    /// Whether somebody is late; if not, the task is woken when somebody is.
+    pub fn is_over(&self, cx: &Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.late.load(Relaxed) != 0
+    }
+
+    /// Who was late.
     pub fn late(&self) -> Option<Late> {
         match self.late.load(Relaxed) {
             0 => None,
@@ -119,8 +140,13 @@ impl Watch {
         if silent < limit.min(patience) {
             return true;
         }
-        let all_taken = patience != NEVER && queued(self.fd, libc::TIOCOUTQ) == Some(0);
-        let unread = queued(self.fd, libc::FIONREAD) > Some(0);
+        let is_sending = patience != NEVER;
+        let (all_taken, unread) = match self.line {
+            Line::Engine(fd) | Line::Own(fd) => {
+                (is_sending && queued(fd, libc::TIOCOUTQ) == Some(0), queued(fd, libc::FIONREAD) > Some(0))
+            }
+            Line::Stream => (is_sending, false),
+        };
         let late = match (all_taken, unread) {
             (_, true) => {
                 // Writing to the client has a timeout of its own.
@@ -132,8 +158,11 @@ impl Watch {
             _ => return true,
         };
         self.late.store(late, Relaxed);
-        // SAFETY: no memory is passed; a descriptor that is no longer a socket is refused.
-        unsafe { libc::shutdown(self.fd, libc::SHUT_RDWR) };
+        match self.line {
+            // SAFETY: no memory is passed; a descriptor that is no longer a socket is refused.
+            Line::Engine(fd) => unsafe { _ = libc::shutdown(fd, libc::SHUT_RDWR) },
+            Line::Own(_) | Line::Stream => self.waker.wake(),
+        }
         false
     }
 }
@@ -179,6 +208,7 @@ impl Watched {
 mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
+    use std::task::Poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn pair() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
@@ -191,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn a_late_upstream_is_shut_out_and_said_to_be_late() {
         let (mut client, _server) = pair().await;
-        let watch = Watch::waiting(client.as_raw_fd(), Duration::from_millis(60));
+        let watch = Watch::waiting(Line::Engine(client.as_raw_fd()), Duration::from_millis(60));
         assert_eq!(client.read(&mut [0; 1]).await.expect("end of stream"), 0);
         assert_eq!(watch.late(), Some(Late::Upstream));
     }
@@ -200,7 +230,7 @@ mod tests {
     async fn a_client_that_stops_sending_is_late_and_not_the_upstream() {
         let (mut client, _server) = pair().await;
         let (limit, patience) = (Duration::from_millis(1), Duration::from_millis(60));
-        let watch = Watch::sending(client.as_raw_fd(), limit, patience);
+        let watch = Watch::sending(Line::Engine(client.as_raw_fd()), limit, patience);
         assert_eq!(client.read(&mut [0; 1]).await.expect("end of stream"), 0);
         assert_eq!(watch.late(), Some(Late::Client));
     }
@@ -208,7 +238,8 @@ mod tests {
     #[tokio::test]
     async fn an_upstream_that_takes_nothing_is_late() {
         let (mut client, _server) = pair().await;
-        let watch = Watch::sending(client.as_raw_fd(), Duration::from_millis(60), Duration::from_secs(60));
+        let line = Line::Engine(client.as_raw_fd());
+        let watch = Watch::sending(line, Duration::from_millis(60), Duration::from_secs(60));
         let broken = client.write_all(&vec![0; 64 << 20]).await;
         assert!(broken.is_err());
         assert_eq!(watch.late(), Some(Late::Upstream));
@@ -219,7 +250,7 @@ mod tests {
         let (mut client, mut server) = pair().await;
         server.write_all(b"ab").await.expect("written");
         client.readable().await.expect("readable");
-        let watch = Watch::waiting(client.as_raw_fd(), Duration::from_millis(1));
+        let watch = Watch::waiting(Line::Engine(client.as_raw_fd()), Duration::from_millis(1));
         let nothing = tokio::time::timeout(TICK * 3, server.read(&mut [0; 1])).await;
         assert!(nothing.is_err(), "still open");
         assert_eq!(watch.late(), None);
@@ -229,10 +260,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_exchange_is_told_and_its_connection_is_left_alone() {
+        let (mut client, mut server) = pair().await;
+        for (line, client_late) in [(Line::Own(client.as_raw_fd()), false), (Line::Stream, true)] {
+            let (long, short) = (Duration::from_secs(60), Duration::from_millis(1));
+            let watch = match client_late {
+                true => Watch::sending(line, short, TICK),
+                false => Watch::waiting(line, short),
+            };
+            std::future::poll_fn(|cx| if watch.is_over(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+            assert_eq!(watch.late(), Some(if client_late { Late::Client } else { Late::Upstream }));
+            let silent = tokio::time::timeout(TICK, server.read(&mut [0; 1])).await;
+            assert!(silent.is_err(), "still open");
+            drop(Watch::waiting(line, long));
+        }
+        client.write_all(b"x").await.expect("still open");
+    }
+
+    #[tokio::test]
     async fn a_lifted_deadline_does_nothing() {
         let (mut client, _server) = pair().await;
-        drop(Watch::waiting(client.as_raw_fd(), Duration::from_millis(1)));
-        let other = Watch::waiting(client.as_raw_fd(), Duration::from_secs(60));
+        drop(Watch::waiting(Line::Engine(client.as_raw_fd()), Duration::from_millis(1)));
+        let other = Watch::waiting(Line::Engine(client.as_raw_fd()), Duration::from_secs(60));
         let read = tokio::time::timeout(TICK * 4, client.read(&mut [0; 1])).await;
         assert!(read.is_err(), "still open");
         assert_eq!(other.late(), None);

@@ -25,7 +25,7 @@ use crate::edge::listener_set::{BindError, ListenerSet};
 use crate::edge::refusal::Refusals;
 use crate::edge::share::Share;
 use crate::edge::worker::{Worker, WorkerEvents};
-use crate::proxy::{engine::Engine, gateway::Gateway, lane::Lane, record::Records};
+use crate::proxy::{engine::Engine, forward::Forwarder, gateway::Gateway, record::Records};
 use crate::snapshot::{self, Shared, Snapshot, SnapshotStore};
 use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::logging;
@@ -219,7 +219,7 @@ impl Process {
 
     fn gateway(&self, conf: &Arc<ServerConf>) -> Gateway {
         let records = self.records();
-        Gateway { lane: Lane::new(conf), engine: Engine::new(conf, records.clone()), records }
+        Gateway { forwarder: Forwarder::new(conf), engine: Engine::new(conf, records.clone()), records }
     }
 
     fn records(&self) -> Records {

@@ -7,7 +7,7 @@
 //! upstream, [`identity`] sees to it that an endpoint is who it should be; [`peer`] turns an endpoint into what Pingora connects to, and [`announce`] lets it be told who
 //! the client is.
 //!
-//! `protocol` says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
+//! [`link`] is one exchange over a connection that is there; `protocol` says what is spoken, [`retry`] when a request is sent once more, [`kept_alive`] how long an
 //! endpoint keeps idle connections.
 //!
 //! The room knows nothing of routes or requests.
@@ -23,6 +23,7 @@ pub mod identity;
 pub mod idle;
 pub mod kept_alive;
 pub mod latency;
+pub mod link;
 pub mod members;
 pub mod mirror;
 pub mod moment;

@@ -1,6 +1,6 @@
 //! Bodies that flow: without delay, and no faster than they are taken.
 
-use crate::support::client::Connection;
+use crate::support::client::{Connection, Stream};
 use crate::support::eventually::{DEADLINE, until};
 use crate::support::http2_origin::{Call, Http2Origin, send_all};
 use crate::support::{Gate, Gateway, Origin, Reply};
@@ -252,6 +252,38 @@ fn odd_origins_are_502_with_a_reason_and_never_a_hang() {
     }
 }
 
+/// An empty size is none. The engine takes it for the last chunk, and what follows for an answer to somebody else.
+#[test]
+fn an_answer_in_chunks_without_a_size_is_not_taken_for_whole() {
+    let origin = bare_origin(|mut stream| {
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(&[&head[..], b"\r\nhello\r\n0\r\n\r\n"].concat()).expect("an answer");
+    });
+    let gateway = Gateway::builder(&yaml("http1")).set("ORIGIN", origin).start();
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let wire = String::from_utf8(client.rest()).expect("text");
+    assert!(wire.starts_with("HTTP/1.1 200 OK\r\n") && !wire.ends_with("0\r\n\r\n"), "{wire}");
+    assert_eq!(gateway.wait_record_of("/")["rejection"], "upstream_invalid");
+}
+
+/// An answer that ends with its connection, of an origin that says no more and does not close it.
+#[test]
+fn an_origin_that_stops_is_not_taken_for_one_that_has_ended() {
+    let origin = bare_origin(|mut stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").expect("an answer");
+        // Until the gateway has had enough.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    });
+    let yaml = "routes: [{ upstream: [\"{ORIGIN}\"], timeouts: { idle: 300ms } }]\n";
+    let gateway = Gateway::builder(yaml).set("ORIGIN", origin).start();
+    let mut client = gateway.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let wire = String::from_utf8(client.rest()).expect("text");
+    assert!(wire.ends_with("5\r\nhello\r\n"), "no last chunk: {wire}");
+    assert_eq!(gateway.wait_record_of("/")["rejection"], "upstream_timeout");
+}
+
 #[test]
 fn answers_that_break_off_are_told_from_whole_ones() {
     let rows: [(&str, &[u8]); 3] = [
@@ -286,4 +318,100 @@ fn old_origins_are_understood() {
         let answer = gateway.get("a", "/");
         assert_eq!((answer.status, answer.text()), (200, "old"), "{name}");
     }
+}
+
+/// Answers while the request is on its way, and sends back what it gets.
+fn echo(mut stream: TcpStream, size: usize) {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+    let (mut room, mut left) = (vec![0; 64 * 1024], size);
+    stream.write_all(head.as_bytes()).expect("a head");
+    while left > 0 {
+        match stream.read(&mut room) {
+            Ok(read) if read > 0 => {
+                stream.write_all(&room[..read]).expect("what came");
+                left -= read;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// The origin takes no more than what is taken of its answer: whoever writes a piece up without looking at what comes
+/// down stands still as soon as the buffers between are full.
+#[test]
+fn an_answer_flows_while_its_request_does() {
+    const SIZE: usize = 48 << 20;
+    let origin = bare_origin(|stream| echo(stream, SIZE));
+    let yaml = "workers: 1\nroutes: [{ upstream: [\"{ADDRESS}\"] }]\n";
+    let gateway = Gateway::builder(yaml).set("ADDRESS", origin).start();
+    let stream = gateway.connect().into_stream();
+    let Stream::Plain(mut down) = stream else { panic!("a plain stream") };
+    let mut up = down.try_clone().expect("a second handle");
+    let sender = std::thread::spawn(move || {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {SIZE}\r\n\r\n");
+        up.write_all(head.as_bytes()).expect("a head");
+        for piece in std::iter::repeat_n(PIECE, SIZE / PIECE.len()) {
+            up.write_all(piece).expect("taken");
+        }
+    });
+    let (mut seen, mut room) = (0, vec![0; 32 * 1024]);
+    while seen < SIZE {
+        match down.read(&mut room).expect("more of the answer") {
+            0 => break,
+            read => seen += read,
+        }
+    }
+    sender.join().expect("all was taken");
+    assert!(seen >= SIZE, "{seen} bytes of {SIZE}");
+}
+
+/// A word against an upload reaches the client that is still sending, though the origin takes no more of it.
+#[test]
+fn an_early_answer_comes_at_once() {
+    // Held open, unread.
+    let held = std::sync::Mutex::new(Vec::new());
+    let origin = bare_origin(move |mut stream| {
+        let answer = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig";
+        stream.write_all(answer.as_bytes()).expect("an answer");
+        held.lock().expect("a list").push(stream);
+    });
+    let yaml =
+        "workers: 1\nroutes: [{ upstream: [\"{ADDRESS}\"], timeouts: { response: 300s, idle: 300s } }]\n";
+    let gateway = Gateway::builder(yaml).set("ADDRESS", origin).start();
+    let Stream::Plain(mut down) = gateway.connect().into_stream() else { panic!("a plain stream") };
+    let mut up = down.try_clone().expect("a second handle");
+    std::thread::spawn(move || {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {WHOLE}\r\n\r\n");
+        // Until nobody takes any more.
+        let _ = up.write_all(head.as_bytes());
+        while up.write_all(PIECE).is_ok() {}
+    });
+    let (mut answer, mut room) = (Vec::new(), vec![0; 4096]);
+    while !answer.ends_with(b"big") {
+        match down.read(&mut room).expect("an answer") {
+            0 => break,
+            read => answer.extend_from_slice(&room[..read]),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("\r\n\r\nbig"), "{answer}");
+    let record = gateway.wait_record(|record| record["status"] == 413);
+    assert_eq!(record.get("rejection"), None, "{record}");
+}
+
+/// An origin that answers and closes has no use for the rest of the request: a client that knows it is not to blame.
+#[test]
+fn nobody_waits_for_what_a_closing_origin_does_not_want() {
+    let origin = bare_origin(|mut stream| {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        stream.write_all(answer.as_bytes()).expect("an answer");
+    });
+    let gateway =
+        Gateway::builder("routes: [{ upstream: [\"{ADDRESS}\"] }]\n").set("ADDRESS", origin).start();
+    let mut client = gateway.connect();
+    client.send("POST /half HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
+    assert_eq!(client.response().text(), "ok");
+    drop(client);
+    let record = gateway.wait_record_of("/half");
+    assert_eq!((&record["status"], record.get("rejection")), (&200.into(), None), "{record}");
 }

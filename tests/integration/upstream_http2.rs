@@ -2,6 +2,7 @@
 
 use crate::support::certificates::Authority;
 use crate::support::eventually::DEADLINE;
+use crate::support::frames::{END_HEADERS, Frames, headers, kind, post};
 use crate::support::http2::Http2;
 use crate::support::http2_origin::{Call, Http2Origin, client, next, send_all};
 use crate::support::{Gateway, Origin, Reply};
@@ -186,6 +187,52 @@ fn a_silent_origin_is_late_and_hurts_nobody_else() {
     assert_eq!(waiting.response().status, 504);
     assert!(began.elapsed() < DEADLINE, "it has waited for `idle`");
     assert_eq!(gateway.wait_record_of("/silent")["rejection"], "upstream_timeout");
+}
+
+/// Who sends no body loses a stream, and its place among the requests; the connection is as good as before.
+#[test]
+fn a_body_that_never_begins_is_late_and_hurts_nobody_else() {
+    let go_on = Arc::new(Notify::new());
+    let told = Arc::clone(&go_on);
+    let origin = Http2Origin::plain(move |mut call: Call| {
+        let told = Arc::clone(&told);
+        async move {
+            match call.request.uri().path() {
+                "/slow" => {
+                    let mut stream = call.answer(Response::new(()));
+                    stream.send_data(Bytes::from_static(b"one"), false).unwrap();
+                    told.notified().await;
+                    stream.send_data(Bytes::from_static(b"two"), true).unwrap();
+                }
+                "/" => call.ok("fine"),
+                _ => drop(call.body().await),
+            }
+        }
+    });
+    let yaml = "workers: 1\nlimits: { body_idle_timeout: 1s }\n\
+                routes: [{ upstream: app, timeouts: { response: 2m, idle: 2m } }]\n\
+                upstreams: { app: { endpoints: [\"{ORIGIN}\"], protocol: h2c, max_requests: 8 } }\n";
+    let gateway = Gateway::builder(yaml).set("ORIGIN", origin.address()).start();
+    let mut other = gateway.connect();
+    other.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    other.wait_bytes(b"one\r\n");
+    let mut old = gateway.connect();
+    old.send("POST /old HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    let mut frames = Frames::open(gateway.address());
+    for stream in [1, 3, 5, 7, 9] {
+        let fields = [&post("a", "/new")[..], &[("content-length", "10")]].concat();
+        frames.send(headers(stream, END_HEADERS, &fields));
+    }
+    for _ in 0..5 {
+        frames.wait(kind::HEADERS);
+    }
+    assert_eq!(old.response().status, 408);
+    gateway.wait_metric("portcullis_rejections_total", &[("reason", "body_timeout")], 6.0);
+    go_on.notify_one();
+    assert_eq!(other.response().text(), "onetwo");
+    assert_eq!(gateway.get("a", "/").text(), "fine");
+    assert_eq!(origin.connections(), 7, "one for each at a time, and none is lost by a late client");
+    assert_eq!(gateway.metrics().sum("portcullis_upstream_requests_in_flight", &[]), 0.0);
 }
 
 #[test]

@@ -319,6 +319,11 @@ pub fn early_answers() -> Vec<Case> {
                 ("and the client says no more", stops, early(0, Vec::new())),
                 ("and the origin closes", before.clone(), early(0, vec![Act::Close])),
             ] {
+                // Nobody waits for the rest of a request that its origin has answered for good; the engine blames the
+                // client that knows it, too (`streaming::nobody_waits_for_what_a_closing_origin_does_not_want`).
+                if what == "closing" && how.starts_with("and the client") {
+                    continue;
+                }
                 let mut case = Case::new(format!("{what} before {name}: {how}"), client, vec![acts]);
                 case.races = true;
                 cases.push(case);

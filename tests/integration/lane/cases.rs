@@ -220,6 +220,11 @@ pub fn paces() -> Vec<Case> {
     for (name, bytes) in &begun {
         let acts = vec![Act::Send(bytes.clone()), Act::Gone];
         for (method, request) in [("GET", GET), ("POST", POST)] {
+            // The engine takes the end of a connection it has shut itself for the end of the answer
+            // (`streaming::an_origin_that_stops_is_not_taken_for_one_that_has_ended`).
+            if *name == "an open body" {
+                continue;
+            }
             let mut case =
                 Case::new(format!("stuck after {name}, {method}"), twice(request), vec![acts.clone()]);
             case.timeouts = LATE;
