@@ -10,7 +10,7 @@
 //! What the door learnt about it travels along as a [`connection::Connection`]. The door knows
 //! little of HTTP: where a request ends and the next begins ([`framing`]), how large a header
 //! block is ([`head`]), what its first line may not have ([`request_line`]) and how long it takes, the
-//! life of an HTTP/2 connection ([`http2`]), what its trailers may not name ([`trailers`]), and how a head that reaches no hook is refused ([`refusal`]).
+//! life of an HTTP/2 connection ([`http2`]), and how a head that reaches no hook is refused ([`refusal`]).
 
 pub mod accept;
 pub mod admission;
@@ -34,7 +34,6 @@ pub mod share;
 pub mod silence;
 pub mod socket;
 pub mod stream;
-pub mod trailers;
 pub mod transport;
 pub mod websocket;
 pub mod worker;

@@ -12,9 +12,9 @@ pub use digests::Digests;
 use super::connection::{Connection, Phase};
 use super::deadline::{Deadline, Expired};
 use super::framing::{Framing, Refused};
+use super::http2::inspection::Inspection;
 use super::refusal::Refusals;
 use super::socket::Socket;
-use super::trailers::Trailers;
 use super::transport::Transport;
 use super::websocket::Goodbye;
 use crate::snapshot::{Cause, Rejection};
@@ -54,7 +54,7 @@ pub struct EdgeStream {
     deadline: Deadline,
     framing: Framing,
     /// Of HTTP/2.
-    trailers: Trailers,
+    inspection: Option<Box<Inspection>>,
     connection: Arc<Connection>,
     refusals: Refusals,
     /// The client may still be sending what nobody will read.
@@ -80,7 +80,7 @@ impl EdgeStream {
             answer: Bytes::new(),
             deadline,
             framing: Framing::default(),
-            trailers: Trailers::default(),
+            inspection: None,
             connection,
             refusals,
             refused: false,
@@ -111,6 +111,11 @@ impl EdgeStream {
     /// What is known of the connection.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.connection)
+    }
+
+    /// Has the frames of HTTP/2 followed, from its first byte on.
+    pub(super) fn inspect(&mut self, inspection: Inspection) {
+        self.inspection = Some(Box::new(inspection));
     }
 
     /// What the bytes come from.
@@ -261,14 +266,20 @@ impl AsyncRead for EdgeStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.inspection.as_ref().is_some_and(|inspection| inspection.is_over()) {
+            // Whoever serves the connection was told, and ends it.
+            return Poll::Pending;
+        }
         if let Some(rejection) = this.head_exceeds() {
             return Poll::Ready(Err(this.give_up_head(rejection.into(), Duration::ZERO, cx)));
         }
         let before = buf.filled().len();
         let read = this.poll_request(cx, buf)?;
         let count = read.map(|()| buf.filled().len() - before);
-        if count.is_ready() && this.connection.phase() == Phase::Multiplexed {
-            this.trailers.look(&mut buf.filled_mut()[before..]);
+        if count.is_ready()
+            && let Some(inspection) = &mut this.inspection
+        {
+            inspection.read(&mut buf.filled_mut()[before..]);
         }
         if count.is_pending() && this.goodbye.is_some() {
             this.poll_goodbye(cx)?;
@@ -298,8 +309,9 @@ impl AsyncWrite for EdgeStream {
             true => this.poll_write_websocket(cx, buf),
             false => this.poll_put(cx, buf),
         };
-        if put.is_ready() {
+        if let Poll::Ready(Ok(count)) = put {
             this.deadline.wrote();
+            this.inspect_written(buf.get(..count).unwrap_or_default());
         }
         this.in_time(put, cx)
     }
@@ -336,6 +348,14 @@ impl EdgeStream {
         }
         self.connection.stalled();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Records what the library behind HTTP/2 refuses by itself.
+    fn inspect_written(&mut self, bytes: &[u8]) {
+        let Some(inspection) = &mut self.inspection else { return };
+        for _ in 0..inspection.wrote(bytes) {
+            self.refusals.record(&self.connection, Rejection::Malformed.into(), Duration::ZERO, 0);
+        }
     }
 
     fn poll_put(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
@@ -417,7 +437,7 @@ impl Drop for EdgeStream {
                 out: std::mem::take(&mut self.out),
                 deadline: std::mem::replace(&mut self.deadline, Deadline::new(Duration::ZERO)),
                 framing: std::mem::take(&mut self.framing),
-                trailers: Trailers::default(),
+                inspection: None,
                 connection: Arc::clone(&self.connection),
                 refusals: self.refusals.clone(),
                 refused: self.refused,

@@ -18,7 +18,8 @@ use pingora_core::protocols::http::ServerSession;
 /// A connection could not be made: another endpoint gets a try if there is one.
 pub fn connect_failed(error: Box<Error>, exchange: &mut Exchange) -> Box<Error> {
     // The engine says so only afterwards.
-    let mut error = error.into_up();
+    let client_gone = *error.esource() == ErrorSource::Downstream;
+    let mut error = if client_gone { error } else { error.into_up() };
     if fault(&error, exchange) != Fault::Upstream {
         error.retry = RetryType::Decided(false);
         return error;

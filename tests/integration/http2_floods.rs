@@ -6,15 +6,15 @@ use crate::support::frames::{self, END_HEADERS, END_STREAM, Frames, block, frame
 use crate::support::{Gate, Gateway, Origin, Reply};
 use std::time::{Duration, Instant};
 
-const ENHANCE_YOUR_CALM: u32 = 11;
+pub const ENHANCE_YOUR_CALM: u32 = 11;
 const COMPRESSION_ERROR: u32 = 9;
 const NO_ERROR: u32 = 0;
-const REFUSED_STREAM: u32 = 7;
+pub const REFUSED_STREAM: u32 = 7;
 
 const ROUTES: &str = "routes:\n  - { name: own, path: /own, respond: { body: own } }\n  \
     - { name: app, upstream: [\"{ORIGIN}\"] }\ncertificates: [{ cert: app.pem, key: app.key }]\n";
 
-fn start(further: &str, origin: &Origin) -> Gateway {
+pub fn start(further: &str, origin: &Origin) -> Gateway {
     start_with(&format!("{ROUTES}{further}"), origin)
 }
 
@@ -24,7 +24,7 @@ fn start_with(yaml: &str, origin: &Origin) -> Gateway {
     builder.origin(origin).start()
 }
 
-fn open(gateway: &Gateway) -> Frames {
+pub fn open(gateway: &Gateway) -> Frames {
     Frames::open_tls(gateway.address(), "app.test")
 }
 
@@ -347,10 +347,12 @@ fn an_idle_connection_is_told_before_it_is_closed_at_the_timeout_that_serves() {
     let begun = Instant::now();
     assert_eq!(client.first_status(&get("app.test", "/own")), 200);
     // Pings keep nothing open.
-    while client.try_send(frame(kind::PING, 0, 0, b"12345678")).is_ok()
-        && !client.is_quiet_for(Duration::from_millis(50))
-        && begun.elapsed() < Duration::from_secs(1)
-    {}
+    while begun.elapsed() < Duration::from_secs(1)
+        && client.try_send(frame(kind::PING, 0, 0, b"1234567 ")).is_ok()
+    {
+        client.wait(kind::PING);
+        client.is_quiet_for(Duration::from_millis(50));
+    }
     assert_eq!(client.end(), Some(NO_ERROR));
     assert!(begun.elapsed() >= Duration::from_secs(2), "closed after {:?}", begun.elapsed());
 }

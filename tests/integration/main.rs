@@ -27,6 +27,7 @@ mod health_checks;
 mod health_probes;
 mod hostile;
 mod http2;
+mod http2_bounds;
 mod http2_floods;
 mod http2_frames_fuzz;
 mod in_flight;

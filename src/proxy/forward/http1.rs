@@ -43,7 +43,7 @@ impl Http1 {
         let stream = match idle {
             Some(stream) => stream,
             // In a box that is gone when the request waits for its answer.
-            None => match Box::pin(self.connect(&peer)).await {
+            None => match Box::pin(super::connected(session, self.connect(&peer))).await {
                 Ok(stream) => stream,
                 Err(error) => return Err(retry::connect_failed(error, exchange)),
             },

@@ -33,7 +33,7 @@ impl Http2 {
     /// What it ended with; the error says whether there is to be another.
     pub async fn attempt(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
         let peer = upstream::peer(session, exchange)?;
-        let (mut stream, reused) = match self.connect(&peer).await {
+        let (mut stream, reused) = match super::connected(session, self.connect(&peer)).await {
             Ok(connected) => connected,
             Err(error) => return Err(retry::connect_failed(error, exchange)),
         };

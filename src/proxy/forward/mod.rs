@@ -13,9 +13,10 @@ use super::context::Exchange;
 use super::upstream;
 use crate::config::{UpstreamProtocol, UpstreamProxyProtocol};
 use http::header;
-use pingora::Result;
+use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::configuration::ServerConf;
+use std::future::Future;
 
 /// What forwards on one worker, with the idle connections of its own.
 pub struct Forwarder {
@@ -83,6 +84,19 @@ fn spoken(session: &mut ServerSession, exchange: &mut Exchange) -> Option<Spoken
             Some(Spoken::Http1)
         }
         _ => None,
+    }
+}
+
+/// What `connecting` gives, unless a client of HTTP/2 takes its stream back meanwhile: then the error is the client's.
+/// A client of HTTP/1 that leaves is noticed when there is a connection.
+async fn connected<T>(session: &mut ServerSession, connecting: impl Future<Output = Result<T>>) -> Result<T> {
+    let ServerSession::H2(http2) = session else { return connecting.await };
+    tokio::select! {
+        biased;
+        connected = connecting => connected,
+        _ = http2.idle() => {
+            Error::e_explain(ErrorType::ConnectionClosed, "while connecting").map_err(Error::into_down)
+        }
     }
 }
 

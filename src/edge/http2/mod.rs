@@ -1,12 +1,19 @@
 //! The life of an HTTP/2 connection (RFC 9113): streams side by side, bounds on what a client can make
 //! us do without asking for anything, and a good end.
 //!
-//! The protocol is the engine's and its `h2` crate's, which also ends what floods: streams reset
-//! faster than they are served, headers without an end, small or empty DATA frames. Pings and
-//! settings cost no more than their answer, which is written before more is read. What is added here:
+//! The protocol is the engine's and its `h2` crate's, which also ends some of what floods: streams reset
+//! before they are served, headers without an end, small or empty DATA frames. What is added here:
 //! a deadline for the preface, the idle time of the configuration that serves, a bound on refused
-//! streams and on the requests of one connection, and a count of what was ended and why.
+//! streams and on the requests of one connection, and a count of what was ended and why. The [`frames`] of a
+//! connection are followed on both sides of the engine ([`inspection`]): for those that serve nothing ([`flood`]), and
+//! for what [`trailers`] may not name.
 
+pub mod flood;
+pub mod frames;
+pub mod inspection;
+pub mod trailers;
+
+use self::inspection::{Inspection, Shared};
 use super::connection::Connection;
 use super::http::{Application, ForgetKept};
 use super::refusal::Refusals;
@@ -64,11 +71,13 @@ pub async fn is_preface(socket: &mut Socket, first: u8, limit: Duration) -> Resu
 /// Serves a connection until it ends.
 pub async fn serve<A: Application>(
     app: &Arc<A>,
-    stream: Box<EdgeStream>,
+    mut stream: Box<EdgeStream>,
     refusals: &Refusals,
     shutdown: &ShutdownWatch,
 ) {
     let connection = stream.connection();
+    let shared = Arc::<Shared>::default();
+    stream.inspect(Inspection::new(Arc::clone(&shared)));
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
         timing_digest: stream.get_timing_digest(),
@@ -87,10 +96,13 @@ pub async fn serve<A: Application>(
         digest,
         connection: Arc::clone(&connection),
         refusals,
+        shared,
         running: Arc::default(),
         silence: Silence::default(),
         asked: 0,
+        crossing: 0,
         refused: 0,
+        is_cut: false,
     };
     let _kept = ForgetKept(Arc::clone(&connection));
     connection.keep(true);
@@ -118,12 +130,17 @@ struct Life<'a> {
     digest: Arc<Digest>,
     connection: Arc<Connection>,
     refusals: &'a Refusals,
+    shared: Arc<Shared>,
     running: Arc<Running>,
     silence: Silence,
     /// Requests so far.
     asked: u32,
+    /// Requests since the client was told to make no more.
+    crossing: u32,
     /// Streams refused so far.
     refused: u32,
+    /// The connection ends whatever runs on it.
+    is_cut: bool,
 }
 
 impl Life<'_> {
@@ -136,6 +153,11 @@ impl Life<'_> {
                 biased;
                 _ = leaving.wait_for(|leaving| *leaving), if !ending => {
                     self.engine.graceful_shutdown();
+                    ending = true;
+                    continue;
+                }
+                reason = self.shared.flooded() => {
+                    self.cut(reason);
                     ending = true;
                     continue;
                 }
@@ -152,7 +174,13 @@ impl Life<'_> {
                 }
             };
             match accepted {
+                // A client that heard of the end, and would have said so, asks no more.
+                Ok(Some(H2Accept::Session(mut session))) if ending && self.crossing >= STREAMS => {
+                    session.shutdown_with_reason(Reason::REFUSED_STREAM);
+                    self.refuse();
+                }
                 Ok(Some(H2Accept::Session(session))) => {
+                    self.crossing += u32::from(ending);
                     self.spawn(app, session);
                     if !ending && self.asked >= self.limits().requests_per_connection {
                         self.engine.graceful_shutdown();
@@ -161,16 +189,29 @@ impl Life<'_> {
                 }
                 Ok(Some(H2Accept::Rejected)) => {
                     self.refusals.record(&self.connection, Rejection::Malformed.into(), Duration::ZERO, 0);
-                    self.refused += 1;
-                    if self.refused > REFUSED_STREAMS && !ending {
-                        self.connection.listener.metrics.refused("http2_refused_streams");
-                        self.engine.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                        ending = true;
-                    }
+                    self.shared.refused_by_engine();
+                    self.refuse();
+                    ending |= self.is_cut;
                 }
                 Ok(None) => return true,
                 Err(error) => return self.broken(&error),
             }
+        }
+    }
+
+    /// One more stream was refused.
+    fn refuse(&mut self) {
+        self.refused += 1;
+        if self.refused > REFUSED_STREAMS {
+            self.cut("http2_refused_streams");
+        }
+    }
+
+    /// Ends the connection now, whatever runs on it, and counts it.
+    fn cut(&mut self, reason: &'static str) {
+        if !std::mem::replace(&mut self.is_cut, true) {
+            self.connection.listener.metrics.refused(reason);
+            self.engine.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
     }
 

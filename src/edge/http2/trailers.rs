@@ -6,72 +6,34 @@
 //! are malformed for `h2` too, which resets the stream. Names in the dynamic table are not known here,
 //! nor are frames that come in pieces: there the fields are dropped, as they were.
 
-use super::http2::{PREFACE, STREAMS};
+use super::STREAMS;
+use super::frames::{
+    DATA, END_HEADERS, END_STREAM, FLAGS, Frame, HEADERS, PADDED, PRIORITY_FLAG as PRIORITY, RST_STREAM,
+};
 
-/// A frame's header (RFC 9113 section 4.1).
-const HEADER: usize = 9;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const END_STREAM: u8 = 0x1;
-const END_HEADERS: u8 = 0x4;
-const PADDED: u8 = 0x8;
-const PRIORITY: u8 = 0x20;
-/// Where a frame's header has its flags.
-const FLAGS: usize = 4;
 /// Entries of the static table that are pseudo-header fields (RFC 7541 appendix A).
 const PSEUDO: std::ops::RangeInclusive<usize> = 1..=14;
 /// `:` as RFC 7541 appendix B codes it, in the upper seven bits of a byte.
 const CODED_COLON: u8 = 0x5c;
 
-/// Where a connection's bytes stand.
-#[derive(Debug)]
-pub struct Trailers {
-    /// Bytes of the preface or a payload that are still to come.
-    skip: usize,
-    /// A frame's header that has come in part.
-    begun: [u8; HEADER],
-    begun_len: usize,
-    /// Streams that have had a head and no end, oldest first.
+/// The streams of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Trailers {
+    /// Those that have had a head and no end, oldest first.
     open: Vec<u32>,
 }
 
-impl Default for Trailers {
-    fn default() -> Self {
-        Trailers { skip: PREFACE.len(), begun: [0; HEADER], begun_len: 0, open: Vec::new() }
-    }
-}
-
 impl Trailers {
-    /// Looks at what was read, before the engine does.
-    pub fn look(&mut self, mut bytes: &mut [u8]) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &mut bytes[skipped..];
-            if bytes.is_empty() {
-                return;
-            }
-            let missing = (HEADER - self.begun_len).min(bytes.len());
-            self.begun[self.begun_len..self.begun_len + missing].copy_from_slice(&bytes[..missing]);
-            let whole = missing == HEADER;
-            self.begun_len += missing;
-            if self.begun_len < HEADER {
-                return;
-            }
-            self.begun_len = 0;
-            let [a, b, c, kind, flags, stream @ ..] = self.begun;
-            self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
-            let trailers = self.follow(kind, flags, u32::from_be_bytes(stream) & 0x7fff_ffff);
-            if trailers
-                && whole
-                && flags & (END_STREAM | END_HEADERS) == END_STREAM | END_HEADERS
-                && let Some(payload) = bytes.get(HEADER..HEADER + self.skip)
-                && names_pseudo(fragment(payload, flags))
-            {
-                bytes[FLAGS] &= !END_STREAM;
-            }
-            bytes = &mut bytes[missing..];
+    /// Looks at a frame that was read, before the engine does.
+    pub(super) fn look(&mut self, frame: &Frame, bytes: &mut [u8]) {
+        let ends = frame.flags & (END_STREAM | END_HEADERS) == END_STREAM | END_HEADERS;
+        if self.follow(frame.kind, frame.flags, frame.stream)
+            && ends
+            && let Some(payload) = frame.payload(bytes)
+            && names_pseudo(fragment(payload, frame.flags))
+            && let Some(flags) = frame.start.and_then(|start| bytes.get_mut(start + FLAGS))
+        {
+            *flags &= !END_STREAM;
         }
     }
 
@@ -163,7 +125,20 @@ fn after_string(bytes: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PREFACE;
+    use super::super::frames::Frames;
     use super::*;
+
+    fn look(frames: &mut Frames, trailers: &mut Trailers, bytes: &mut [u8]) {
+        let mut at = 0;
+        while let Some(frame) = frames.next(bytes, &mut at) {
+            trailers.look(&frame, bytes);
+        }
+    }
+
+    fn look_at_all(bytes: &mut [u8]) {
+        look(&mut Frames::behind(PREFACE.len()), &mut Trailers::default(), bytes);
+    }
 
     fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
         let [a, b] = u16::try_from(payload.len()).expect("a short payload").to_be_bytes();
@@ -175,7 +150,7 @@ mod tests {
         let before = [PREFACE, &frame(HEADERS, END_HEADERS, 1, b"\x82"), &frame(0, 0, 1, b"test")].concat();
         let trailers = frame(HEADERS, flags | END_STREAM | END_HEADERS, 1, payload);
         let mut bytes = [&before[..], &trailers].concat();
-        Trailers::default().look(&mut bytes);
+        look_at_all(&mut bytes);
         assert_eq!(bytes[..before.len()], before);
         bytes[before.len() + FLAGS] & END_STREAM == 0
     }
@@ -229,16 +204,16 @@ mod tests {
         for frames in [vec![&head, &head], vec![&begun, &body, &ended], vec![&begun, &reset, &ended]] {
             let mut bytes = [PREFACE, &frames.into_iter().flatten().copied().collect::<Vec<_>>()].concat();
             let sent = bytes.clone();
-            Trailers::default().look(&mut bytes);
+            look_at_all(&mut bytes);
             assert_eq!(bytes, sent);
         }
-        let mut trailers = Trailers::default();
+        let (mut frames, mut trailers) = (Frames::behind(PREFACE.len()), Trailers::default());
         for byte in [PREFACE, &begun, &ended].concat() {
             let mut read = [byte];
-            trailers.look(&mut read);
+            look(&mut frames, &mut trailers, &mut read);
             assert_eq!(read, [byte]);
         }
-        assert_eq!((trailers.skip, trailers.begun_len, trailers.open.len()), (0, 0, 0));
+        assert!(trailers.open.is_empty());
     }
 
     #[test]
