@@ -33,6 +33,7 @@ mod tree;
 pub mod units;
 pub mod upstream;
 pub mod validate;
+pub mod via;
 mod workers;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,7 @@ pub use tls::{CertificateConfig, ClientAuthConfig, ClientAuthMode, TlsConfig, Tl
 pub use units::{ByteSize, HumanDuration};
 pub use upstream::{EjectionConfig, EndpointConfig, StickyConfig, UpstreamConfig, UpstreamProxyProtocol};
 pub use upstream::{UpstreamTargetConfig, UpstreamTlsConfig};
+pub use via::ViaConfig;
 pub use workers::Workers;
 
 /// The whole file. Every field has a default except [`Config::routes`].
@@ -212,6 +214,8 @@ pub enum EncodedSlash {
 pub struct ProxyConfig {
     /// Whether simple exchanges take the straight lane.
     pub lane: Lane,
+    /// Who the gateway says it is in `Via`.
+    pub via: ViaConfig,
 }
 
 /// Whether simple exchanges take the straight lane, which costs less.

@@ -90,7 +90,14 @@ impl Framing {
         if !self.holds() {
             return Ok(false);
         }
-        let held = std::mem::take(&mut self.held);
+        let mut held = std::mem::take(&mut self.held);
+        if connection.phase() == Phase::Head
+            && let Some(encoded) =
+                self.head.encoded(connection.heads(), held.get(self.given..).unwrap_or_default())
+        {
+            held = encoded;
+            self.given = 0;
+        }
         let waiting = held.get(self.given..).unwrap_or_default();
         let waiting = waiting.get(..buf.remaining()).unwrap_or(waiting);
         let taken = self.take(connection, waiting)?;
@@ -115,6 +122,14 @@ impl Framing {
         start: usize,
     ) -> Result<(), Refused> {
         let read = buf.filled().get(start..).unwrap_or_default();
+        if connection.phase() == Phase::Head
+            && let Some(encoded) = self.head.encoded(connection.heads(), read)
+        {
+            // It is longer, and may have no room: what has none waits, as what belongs to the next request does.
+            self.held = encoded;
+            buf.set_filled(start);
+            return self.give(connection, buf).map(drop);
+        }
         let taken = self.take(connection, read)?;
         if let Some(next) = read.get(taken.bytes..).filter(|next| !next.is_empty()) {
             self.held.extend_from_slice(next);

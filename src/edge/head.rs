@@ -63,6 +63,15 @@ impl Head {
         Ok(Taken { bytes: head.len(), ended: end.is_some() })
     }
 
+    /// See [`RequestLine::encoded`], of the head after so many.
+    pub fn encoded(&self, heads: u32, read: &[u8]) -> Option<Vec<u8>> {
+        match self.heads == heads {
+            true if self.line_ended => None,
+            true => self.line.encoded(read),
+            false => RequestLine::default().encoded(read),
+        }
+    }
+
     /// How much of it went to the engine.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64

@@ -47,6 +47,29 @@ impl RequestLine {
         }
     }
 
+    /// These bytes with what a client forgot to encode in the target (RFC 3986 section 2), encoded: quotes, angle brackets
+    /// and back quotes, which browsers and scripts send as they are. `None`: there is none of them.
+    pub fn encoded(&self, read: &[u8]) -> Option<Vec<u8>> {
+        let (before, rest) = read.split_at_checked(self.before(read))?;
+        let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = rest.get(..end)?;
+        // Without a branch for each byte, as below.
+        let plain = !line.iter().fold(false, |found, byte| found | code(*byte).is_some());
+        if plain {
+            return None;
+        }
+        let (mut out, mut spaces) = (before.to_vec(), self.spaces);
+        for byte in line {
+            spaces += usize::from(*byte == b' ');
+            match code(*byte).filter(|_| spaces == 1) {
+                Some(code) => out.extend_from_slice(code),
+                None => out.push(*byte),
+            }
+        }
+        out.extend_from_slice(rest.get(end..)?);
+        Some(out)
+    }
+
     /// Whether any of it was read.
     pub fn has_begun(&self) -> bool {
         self.begun
@@ -65,6 +88,16 @@ impl RequestLine {
         let method =
             self.spaces == 0 && line.iter().take_while(|byte| **byte >= b' ').all(|byte| *byte != b' ');
         if method { Rejection::Malformed.into() } else { Rejection::Target.because("control") }
+    }
+}
+
+fn code(byte: u8) -> Option<&'static [u8; 3]> {
+    match byte {
+        b'"' => Some(b"%22"),
+        b'<' => Some(b"%3C"),
+        b'>' => Some(b"%3E"),
+        b'`' => Some(b"%60"),
+        _ => None,
     }
 }
 
@@ -96,6 +129,19 @@ mod tests {
             assert_eq!(outcome(line), Ok(true));
         }
         assert_eq!(outcome(b"GET /a"), Ok(false));
+    }
+
+    #[test]
+    fn what_a_client_forgot_to_encode_is_encoded_in_the_target_alone() {
+        let encoded = |line: &[u8]| RequestLine::default().encoded(line);
+        let line = b"\r\nGET /\"<>`?\"<>` HTTP/1.1\r\nX: <\"`>\r\n\r\n";
+        let wanted = b"\r\nGET /%22%3C%3E%60?%22%3C%3E%60 HTTP/1.1\r\nX: <\"`>\r\n\r\n";
+        assert_eq!(encoded(line).as_deref(), Some(&wanted[..]));
+        assert_eq!(encoded(b"GET / HTTP/1.1\r\nX: <\"`>\r\n\r\n"), None);
+        assert_eq!(encoded(b"G<T / HTTP/1.1\r\n").as_deref(), Some(&b"G<T / HTTP/1.1\r\n"[..]));
+        let mut begun = RequestLine::default();
+        assert_eq!(begun.follow(b"GET /a"), Ok(false));
+        assert_eq!(begun.encoded(b"<b").as_deref(), Some(&b"%3Cb"[..]));
     }
 
     #[test]

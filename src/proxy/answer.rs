@@ -42,7 +42,7 @@ pub async fn give(verdict: Verdict, session: &mut ServerSession, exchange: &mut 
                 send_fixed(response, session, exchange).await?;
             }
         }
-        Verdict::Redirect(head) => send(*head, Bytes::new(), session, exchange).await?,
+        Verdict::Head(head) => send(*head, Bytes::new(), session, exchange).await?,
         Verdict::Reject(rejection) => {
             if rejection == Rejection::Misdirected {
                 // On a connection of its own the client gets what the host demands.

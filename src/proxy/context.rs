@@ -11,6 +11,7 @@ use crate::upstream::moment::Moment;
 use crate::upstream::peer::Timeouts;
 use crate::upstream::pool::Pool;
 use crate::upstream::state::{InFlight, Slot};
+use http::Version;
 use prometheus::IntGauge;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct Exchange {
     pub client: IpAddr,
     /// Whether the peer may speak for others.
     pub peer_trusted: bool,
+    /// What the client speaks.
+    pub version: Version,
     /// Whether the client speaks TLS.
     pub secure: bool,
     /// Canonical host, without port; empty when the request names none.
@@ -92,7 +95,7 @@ pub struct Attempts {
     pub took: Option<Duration>,
     /// The last attempt's response head has arrived.
     pub answered: bool,
-    /// Its connection took no whole head: the upstream cannot be at work on the request.
+    /// Its connection took no whole head, or acknowledged nothing: the upstream cannot be at work on the request.
     pub unsent: bool,
     /// The request asks for an upgrade the upstream may grant.
     pub upgrade: bool,
@@ -140,6 +143,7 @@ impl Exchange {
             time: SystemTime::now(),
             client: IpAddr::from([0, 0, 0, 0]),
             peer_trusted: false,
+            version: Version::HTTP_11,
             secure: false,
             host: String::new(),
             slash_decoded: false,

@@ -7,9 +7,11 @@ use super::request_target::{TargetError, TargetRules, canonical_path, has_encode
 use crate::access::policy::{AccessPolicy, Decision, DenyReason};
 use crate::config::OnDeny;
 use crate::routing::{ClientCertificateView, RequestView};
+use crate::snapshot::rejection::ALLOWED;
 use crate::snapshot::target::RedirectView;
 use crate::snapshot::{Cause, EncodedSlash, FixedResponse, Redirect, Rejection, Route, Target};
 use crate::telemetry::metrics::Metrics;
+use http::{HeaderValue, Method, StatusCode, header};
 use pingora::http::{RequestHeader, ResponseHeader};
 use std::sync::{Arc, LazyLock};
 
@@ -19,8 +21,8 @@ pub enum Verdict {
     Forward,
     /// The gateway answers: the route's own response.
     Respond(Arc<Route>),
-    /// The gateway answers with a redirect.
-    Redirect(Box<ResponseHeader>),
+    /// The gateway answers with a head alone, such as a redirect.
+    Head(Box<ResponseHeader>),
     /// The gateway refuses with the page of a rejection.
     Reject(Rejection),
     /// The connection is closed without an answer.
@@ -72,7 +74,7 @@ fn evaluate(head: &mut RequestHeader, exchange: &mut Exchange, metrics: &Metrics
         Target::Upstream(_) if declared_length(head) > route.body_limit => {
             Verdict::Reject(Rejection::BodyTooLarge)
         }
-        Target::Upstream(_) => Verdict::Forward,
+        Target::Upstream(_) => last_hop(head).unwrap_or(Verdict::Forward),
         Target::Respond(_) => Verdict::Respond(Arc::clone(route)),
         Target::Redirect(to) => redirect(to, head, exchange),
     }
@@ -162,6 +164,29 @@ fn refuse((on_deny, reason): (OnDeny, DenyReason), exchange: &mut Exchange) -> V
     }
 }
 
+/// A client that looks for where its requests go (RFC 9110 section 7.6.2): one hop less, or an answer from here.
+/// TRACE, the other method it is for, is never forwarded.
+fn last_hop(head: &mut RequestHeader) -> Option<Verdict> {
+    if head.method != Method::OPTIONS {
+        return None;
+    }
+    let left: u64 = head.headers.get(header::MAX_FORWARDS)?.to_str().ok()?.parse().ok()?;
+    match left.checked_sub(1) {
+        Some(less) => {
+            head.insert_header(header::MAX_FORWARDS, HeaderValue::from(less)).err().map(|_| Verdict::Close)
+        }
+        None => Some(Verdict::Head(Box::new(here()?))),
+    }
+}
+
+/// What this gateway says of itself.
+fn here() -> Option<ResponseHeader> {
+    let mut head = ResponseHeader::build(StatusCode::OK, Some(2)).ok()?;
+    head.insert_header(header::ALLOW, ALLOWED).ok()?;
+    head.insert_header(header::CONTENT_LENGTH, "0").ok()?;
+    Some(head)
+}
+
 fn must_be_https(exchange: &Exchange) -> bool {
     !exchange.secure
         && exchange.connection.as_ref().is_some_and(|connection| connection.listener.redirect_http)
@@ -182,7 +207,7 @@ fn redirect(to: &Redirect, head: &RequestHeader, exchange: &Exchange) -> Verdict
         query: head.uri.query(),
     };
     match to.render(view) {
-        Some(head) => Verdict::Redirect(Box::new(head)),
+        Some(head) => Verdict::Head(Box::new(head)),
         None => Verdict::Reject(Rejection::Target),
     }
 }

@@ -23,6 +23,7 @@ const X_CLIENT_CERT_SUBJECT: &str = "x-client-cert-subject";
 const X_CLIENT_CERT_SAN: &str = "x-client-cert-san";
 const X_CLIENT_CERT_FINGERPRINT: &str = "x-client-cert-fingerprint";
 const FORWARDED: &str = "forwarded";
+const VIA: &str = "via";
 
 /// Fields whose meaning is the gateway's to give; `Forwarded` has no alias.
 const OWN: [&str; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, X_REAL_IP];
@@ -82,7 +83,20 @@ impl Told {
             told.set(X_FORWARDED_HOST, host.clone());
         }
         told.set(X_REQUEST_ID, exchange.request_id.value());
+        told.via(head, exchange)?;
         Ok(told)
+    }
+
+    /// Which way the request has come (RFC 9110 section 7.6.3), whoever says so.
+    fn via(&mut self, head: &RequestHeader, exchange: &Exchange) -> Result<()> {
+        let Some(via) = &exchange.snapshot.via else { return Ok(()) };
+        let entry = via.entry(exchange.version);
+        let entry = match head.headers.contains_key(header::VIA) {
+            true => extended(head, VIA, entry.as_bytes())?,
+            false => entry.clone(),
+        };
+        self.set(VIA, entry);
+        Ok(())
     }
 
     fn set(&mut self, name: &'static str, value: HeaderValue) {
@@ -126,6 +140,9 @@ impl Told {
 pub fn set(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<()> {
     let host = head.headers.get(header::HOST).cloned();
     let told = Told::new(head, host.as_ref(), exchange)?;
+    if host.is_none() {
+        head.insert_header(header::HOST, endpoint_host(exchange))?;
+    }
     let dropped = |name: &&HeaderName| told.drops(name.as_str()) && !told.sets(name.as_str());
     let dropped: Vec<HeaderName> = head.headers.keys().filter(dropped).cloned().collect();
     for name in &dropped {
@@ -176,6 +193,15 @@ pub fn name_host(head: &mut RequestHeader) -> Result<()> {
         Some(host) => head.insert_header(header::HOST, host),
         None => Ok(()),
     }
+}
+
+/// Host for a request that came without one, as HTTP/1.0 allows: the endpoint's own address (RFC 9112 section 3.2).
+pub(super) fn endpoint_host(exchange: &Exchange) -> HeaderValue {
+    let endpoint = exchange.attempt.endpoint.as_ref();
+    let label = endpoint.map(|endpoint| &*endpoint.label).filter(|label| !label.starts_with('/'));
+    let host = label.and_then(|label| HeaderValue::from_str(label).ok());
+    // A Unix socket has no name.
+    host.unwrap_or_else(|| HeaderValue::from_static("localhost"))
 }
 
 /// The `:authority` of a request of HTTP/2.

@@ -9,7 +9,7 @@ use super::request_target::{TargetError, TargetRules, canonical_path, has_encode
 use crate::edge::connection::{Body, Connection};
 use crate::routing::host::canonical_host;
 use crate::snapshot::{Cause, Limits, Rejection};
-use http::{HeaderName, Method, Uri, Version, header};
+use http::{HeaderName, HeaderValue, Method, Uri, Version, header};
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
 use std::borrow::Cow;
@@ -23,6 +23,7 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
         exchange.client = connection.peer.ip();
         exchange.secure = connection.tls.is_some();
     }
+    exchange.version = session.req_header().version;
     let begun = begin_body(session, exchange);
     set_deadlines(session, exchange);
     let limits = exchange.snapshot.limits;
@@ -31,7 +32,10 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
         .and_then(|()| check_limits(session, &limits))
         .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
-        .and_then(|()| make_canonical(session.req_header_mut(), exchange));
+        .and_then(|()| check_expectation(session.req_header()))
+        .and_then(|()| make_canonical(session.req_header_mut(), exchange))
+        .and_then(|()| check_loop(session.req_header(), exchange));
+    close_if_asked(session);
     drop_upgrade(session);
     if let Err(cause) = checked {
         exchange.refuse(cause);
@@ -123,6 +127,9 @@ fn check_framing(session: &mut ServerSession) -> Result<(), Cause> {
                 Rejection::Malformed.because("content_length_list")
             }
             (Some(_), Some(_)) => Rejection::Malformed.because("content_length_twice"),
+            (Some(length), None) if !is_countable(length) => {
+                Rejection::Malformed.because("content_length_range")
+            }
             _ => return Ok(()),
         },
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => return Ok(()),
@@ -131,6 +138,36 @@ fn check_framing(session: &mut ServerSession) -> Result<(), Cause> {
     };
     session.set_keepalive(None);
     Err(cause)
+}
+
+/// Whether sums with a length cannot run over: nobody sends more than 2^63 bytes.
+fn is_countable(length: &HeaderValue) -> bool {
+    length.to_str().is_ok_and(|length| length.parse::<i64>().is_ok())
+}
+
+/// RFC 9110 section 10.1.1: whoever expects what is not known here must hear of it. HTTP/1.0 knows no expectations.
+fn check_expectation(head: &RequestHeader) -> Result<(), Cause> {
+    let known = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    let all = head.version == Version::HTTP_10 || head.headers.get_all(header::EXPECT).iter().all(known);
+    if all { Ok(()) } else { Err(Rejection::Expectation.into()) }
+}
+
+/// RFC 9110 section 7.6: a gateway must not send a message round in circles.
+fn check_loop(head: &RequestHeader, exchange: &Exchange) -> Result<(), Cause> {
+    let passed = head.headers.contains_key(header::VIA);
+    match &exchange.snapshot.via {
+        Some(via) if passed && via.is_loop(&head.headers) => Err(Rejection::Loop.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The engine looks at the first line of Connection alone; more than one is one by now.
+fn close_if_asked(session: &mut ServerSession) {
+    let head = session.req_header();
+    let line = head.headers.get(header::CONNECTION).map(HeaderValue::as_bytes).unwrap_or_default();
+    if line.split(|byte| *byte == b',').any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close")) {
+        session.set_keepalive(None);
+    }
 }
 
 fn make_canonical(head: &mut RequestHeader, exchange: &mut Exchange) -> Result<(), Cause> {
@@ -160,11 +197,28 @@ fn make_origin_form(
     exchange: &mut Exchange,
 ) -> Result<(), Cause> {
     let raw = std::str::from_utf8(head.raw_path()).map_err(|_| Rejection::Target.because("encoding"))?;
+    let mut target_host = None;
     let target = split_target(&head.method, raw)?;
+    if let Some(authority) = target.authority
+        && !head.headers.contains_key(header::HOST)
+    {
+        // RFC 9112 section 3.2.2: the target names the host, and HTTP/1.0 needs no other word for it.
+        let host = canonical_host(authority).map_err(|error| Rejection::Host.because(error.as_str()))?;
+        exchange.host = host.into_owned();
+        target_host = Some(authority.to_owned());
+    }
     let path = canonical_path(target.path, rules)?;
     exchange.slash_decoded = rules.decode_slashes && has_encoded_slash(target.path);
     let target = join(path.into_owned(), target.query);
-    if target == raw { Ok(()) } else { rewrite_target(head, &target) }
+    if target != raw {
+        rewrite_target(head, &target)?;
+    }
+    match target_host {
+        Some(host) => {
+            head.insert_header(header::HOST, host).map_err(|_| Rejection::Host.because("character"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn join(mut path: String, query: Option<&str>) -> String {

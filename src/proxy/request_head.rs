@@ -36,12 +36,16 @@ fn write(head: &RequestHeader, chunked: bool, exchange: &mut Exchange) -> Result
     let authority = forwarding::authority(head)?;
     let host = authority.as_ref().or_else(|| head.headers.get(header::HOST));
     let told = Told::new(head, host, exchange)?;
+    let host_missing = host.is_none();
     let mut out = Vec::with_capacity(ROOM);
     for part in [head.method.as_str().as_bytes(), b" ", target, b" HTTP/1.1\r\n"] {
         out.extend_from_slice(part);
     }
     if let Some(authority) = &authority {
         field(&mut out, b"Host", authority);
+    }
+    if host_missing {
+        field(&mut out, b"Host", &forwarding::endpoint_host(exchange));
     }
     let hop_by_hop = HopByHop::of(head);
     let passes = |name: &HeaderName| {

@@ -6,6 +6,7 @@
 //! Whose fault it is, the socket knows: an upstream that has taken all we sent, or has sent what nobody reads, waits
 //! for the client. Of a stream of HTTP/2 only the exchange knows, and says so when it waits for either.
 
+use crate::upstream::link::queued;
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
@@ -169,15 +170,6 @@ impl Watch {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(NEVER)
-}
-
-/// How many bytes the kernel holds in a direction: `FIONREAD` for us, `TIOCOUTQ` for the other side.
-/// `None` when the descriptor is no socket.
-fn queued(fd: RawFd, direction: libc::Ioctl) -> Option<libc::c_int> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: both requests write one int, which lives as long as the call.
-    let asked = unsafe { libc::ioctl(fd, direction, &raw mut bytes) };
-    (asked == 0).then_some(bytes)
 }
 
 impl Watched {

@@ -2,7 +2,9 @@
 //!
 //! All problems of all steps come out together; nothing that serves is touched.
 
-use super::{EncodedSlash, FixedResponse, Limits, Pages, Paths, Redirect, Route, Shared, Snapshot, Target};
+use super::{
+    EncodedSlash, FixedResponse, Limits, Pages, Paths, Redirect, Route, Shared, Snapshot, Target, Via,
+};
 use crate::access::cidr_list;
 use crate::access::cidr_set::CidrSet;
 use crate::access::client_addr::TrustedProxies;
@@ -92,6 +94,7 @@ fn compile(
             decode_slashes: config.paths.encoded_slash == EncodedSlash::Decode,
         },
         lane: config.proxy.lane == Lane::On,
+        via: Via::compile(&config.proxy.via),
         unrouted: metrics.route("none"),
         rejected: metrics.route("rejected"),
         config: Arc::new(config),

@@ -9,6 +9,7 @@ pub mod grpc;
 pub mod rejection;
 pub mod store;
 pub mod target;
+pub mod via;
 
 use crate::access::client_addr::TrustedProxies;
 use crate::access::policy::AccessPolicy;
@@ -33,6 +34,7 @@ pub use compile::prepare;
 pub use rejection::{Cause, Fault, Pages, Rejection};
 pub use store::SnapshotStore;
 pub use target::{FixedResponse, Redirect, Target};
+pub use via::Via;
 
 /// What every snapshot of a process shares and a compile needs.
 #[derive(Clone)]
@@ -73,6 +75,8 @@ pub struct Snapshot {
     pub paths: Paths,
     /// Whether simple exchanges take the straight lane.
     pub lane: bool,
+    /// How the gateway stands in `Via`; `None` where it does not.
+    pub via: Option<Via>,
     /// Series for requests no route took.
     pub unrouted: Arc<RouteMetrics>,
     /// Series for requests refused before routing.

@@ -22,6 +22,10 @@ pub enum Rejection {
     Host,
     /// A method this gateway never forwards.
     Method,
+    /// An expectation other than `100-continue` (RFC 9110 section 10.1.1).
+    Expectation,
+    /// The request has passed this gateway before, again and again.
+    Loop,
     /// A transfer coding this gateway does not know (RFC 9112 section 6.1).
     TransferEncoding,
     /// The request line is longer than `limits.request_line`.
@@ -106,13 +110,15 @@ impl fmt::Display for Cause {
 }
 
 /// Every rejection with its status, its word in logs and metrics, and its sentence for people.
-const TABLE: [(Rejection, u16, &str, &str); 26] = {
+const TABLE: [(Rejection, u16, &str, &str); 28] = {
     use Rejection as R;
     [
         (R::Malformed, 400, "malformed", "The request could not be understood."),
         (R::Target, 400, "target", "The request target is not acceptable."),
         (R::Host, 400, "host", "The Host header is missing or not acceptable."),
         (R::Method, 405, "method", "This method is not served here."),
+        (R::Expectation, 417, "expectation", "What the request expects is not known here."),
+        (R::Loop, 508, "loop", "The request goes round in circles."),
         (R::TransferEncoding, 501, "transfer_encoding", "This transfer coding is not supported."),
         (R::RequestLine, 414, "request_line", "The request line is too long."),
         (R::HeadersTooLarge, 431, "headers_too_large", "The request headers are too large."),
@@ -160,11 +166,12 @@ impl Rejection {
             | R::UpstreamInvalid
             | R::UpstreamTimeout => Fault::Upstream,
             R::NoEndpoint | R::UpstreamLimit | R::ClientDeadline => Fault::Nobody,
-            R::Internal => Fault::Gateway,
+            R::Internal | R::Loop => Fault::Gateway,
             R::Malformed
             | R::Target
             | R::Host
             | R::Method
+            | R::Expectation
             | R::TransferEncoding
             | R::RequestLine
             | R::HeadersTooLarge
@@ -257,7 +264,7 @@ impl Pages {
 }
 
 /// Every method but TRACE and CONNECT is forwarded; these are the ones with a name.
-const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
+pub const ALLOWED: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 const HTML: &str = "text/html; charset=utf-8";
 const PROBLEM: &str = "application/problem+json";
 

@@ -23,6 +23,7 @@ mod forwarding;
 mod framing;
 mod grpc;
 mod h2spec;
+mod heads;
 mod health_checks;
 mod health_probes;
 mod hostile;

@@ -15,8 +15,8 @@ const YAML: &str = "workers: 1\n\
     - { name: app, hosts: [app.test, \"[::1]\", b.test], upstream: [\"{ORIGIN}\"] }\n";
 
 /// Set by the gateway on every request that goes upstream, as [`heads`] checks.
-const FORWARDING: [&str; 5] =
-    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id"];
+const FORWARDING: [&str; 6] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id", "via"];
 
 /// Files of cases, each a test of its own.
 const FILES: [&str; 8] = ["chunks", "fields", "framing", "heads", "hosts", "methods", "pipelines", "targets"];

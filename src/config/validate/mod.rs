@@ -5,6 +5,7 @@
 
 mod attempts;
 mod health_check;
+mod loops;
 mod resolver;
 mod routes;
 mod syntax;
@@ -55,6 +56,8 @@ pub(super) fn validate(config: &Config, source: &Source, problems: &mut Problems
     check.routes(config);
     check.resolver(&config.resolver);
     check.limits(config);
+    check.via(config);
+    check.own_listeners(config);
     check.access_log(config);
     check.log(config);
     check.shutdown(config);

@@ -6,7 +6,7 @@ use super::super::{mirror, request_body, request_head, retry, upstream};
 use super::relay;
 use crate::upstream::identity;
 use crate::upstream::idle::IdleConnections;
-use crate::upstream::link::{Http1Link, Link, RequestFraming};
+use crate::upstream::link::{Http1Link, RequestFraming};
 use http::header;
 use pingora::Result;
 use pingora::upstreams::peer::{HttpPeer, Peer};
@@ -96,6 +96,8 @@ async fn exchange_messages(
         relay::begin_body(&mut link, session, exchange)?;
     }
     let ended = relay::run(&mut link, session, exchange).await;
-    exchange.attempt.unsent = link.is_unseen();
+    if ended.is_err() {
+        exchange.attempt.unsent = Box::pin(link.is_unseen()).await;
+    }
     ended.map(|()| link)
 }

@@ -1,6 +1,6 @@
 //! An exchange over HTTP/1.
 
-use super::{Link, Turn};
+use super::{Link, Turn, acknowledged};
 use crate::http1::response_body::{ResponseBody, keeps_connection};
 use crate::http1::response_head;
 use bytes::{Buf, Bytes, BytesMut};
@@ -19,6 +19,9 @@ const READ: usize = 64 * 1024;
 
 /// A piece up to this size is copied behind what frames it, where that saves a write.
 const COPIED: usize = 16 * 1024;
+
+/// Most of a request that is one TLS record (RFC 8446 section 5.1).
+const RECORD: usize = 16 * 1024;
 
 thread_local! {
     /// What is read on this worker, until it is taken: an exchange that waits holds no room for its answer.
@@ -41,6 +44,8 @@ struct Sending {
     parts: [Bytes; 4],
     /// How much of the head is still to be written.
     head: usize,
+    /// How much of the request was written.
+    written: usize,
     /// Something was written and may wait in the stream.
     is_unflushed: bool,
     /// The body goes in chunks.
@@ -87,7 +92,7 @@ impl Http1Link {
         let parts = [Bytes::from(request), Bytes::new(), Bytes::new(), Bytes::new()];
         // A body is read when its head is gone.
         let told = if state == State::Open { Told::Due } else { Told::Nothing };
-        let sending = Sending { parts, head, is_unflushed: false, chunked, told, state };
+        let sending = Sending { parts, head, written: 0, is_unflushed: false, chunked, told, state };
         let receiving = Receiving { rest: BytesMut::new(), body: None, is_done: false };
         Http1Link { stream, method, sending, receiving, is_kept: false }
     }
@@ -101,6 +106,17 @@ impl Http1Link {
         // Of no consequence: it is gone either way.
         let _ = self.stream.shutdown().await;
         None
+    }
+
+    /// Whether the upstream cannot be at work on the request: it has no whole head of it, or has acknowledged nothing.
+    /// Asked when the exchange has failed.
+    pub async fn is_unseen(&self) -> bool {
+        let sending = &self.sending;
+        let is_silent = self.receiving.body.is_none() && self.receiving.rest.is_empty();
+        sending.head > 0
+            || (is_silent
+                && sending.written <= RECORD
+                && acknowledged::nothing(self.stream.id(), sending.written).await)
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<HttpTask>> {
@@ -210,6 +226,7 @@ pub enum RequestFraming {
 impl Sending {
     fn wrote(&mut self, mut written: usize) {
         self.head = self.head.saturating_sub(written);
+        self.written += written;
         for part in &mut self.parts {
             let here = written.min(part.len());
             part.advance(here);
@@ -277,10 +294,6 @@ impl Link for Http1Link {
 
     fn wants_rest(&self) -> bool {
         self.is_kept
-    }
-
-    fn is_unseen(&self) -> bool {
-        self.sending.head > 0
     }
 }
 

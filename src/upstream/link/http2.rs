@@ -113,10 +113,6 @@ impl Link for Http2Link<'_> {
     fn wants_rest(&self) -> bool {
         false
     }
-
-    fn is_unseen(&self) -> bool {
-        false
-    }
 }
 
 /// What comes next of the answer. May be given up and begun again.

@@ -5,9 +5,11 @@
 //! link asks it for its next [`Turn`]; what may be sent or passed on, and for how long anybody is waited for, is not
 //! decided here.
 
+mod acknowledged;
 mod http1;
 mod http2;
 
+pub use self::acknowledged::queued;
 pub use self::http1::{Http1Link, RequestFraming};
 pub use self::http2::Http2Link;
 
@@ -45,9 +47,6 @@ pub trait Link: Send {
 
     /// Whether the upstream goes on reading a request it has answered.
     fn wants_rest(&self) -> bool;
-
-    /// Whether the upstream cannot be at work on the request, because it has no whole head of it.
-    fn is_unseen(&self) -> bool;
 
     /// Waits for the next turn. May be given up and begun again.
     fn turn(&mut self) -> impl Future<Output = Result<Turn>> + Send {

@@ -21,8 +21,8 @@ const YAML: &str = "workers: 1\n\
     - { name: app, hosts: [app.test, \"[::1]\", b.test], upstream: [\"{ORIGIN}\"] }\n";
 
 /// Set by the gateway on every request that goes upstream.
-const FORWARDING: [&str; 5] =
-    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id"];
+const FORWARDING: [&str; 6] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded", "x-request-id", "via"];
 
 /// A field as it is sent.
 type Field = (&'static str, &'static str);
