@@ -320,6 +320,12 @@ impl AsyncWrite for EdgeStream {
         if let Some(answer) = self.connection.take_answer() {
             self.answer = answer;
         }
+        if let Some(inspection) = &mut self.inspection {
+            let interims = inspection.interims(cx);
+            if !interims.is_empty() {
+                self.buffer().extend_from_slice(&interims);
+            }
+        }
         let drained = self.poll_drain(cx);
         ready!(self.in_time(drained, cx))?;
         self.transport.poll_flush(cx)

@@ -5,9 +5,10 @@ use super::grpc;
 use super::upstream;
 use super::upstream_deadline::Watch;
 use crate::config::UpstreamProtocol;
+use crate::edge::http2::interim;
 use crate::snapshot::Rejection;
 use crate::upstream::peer::Timeouts;
-use http::{Version, header};
+use http::{HeaderMap, StatusCode, Version, header};
 use pingora::Result;
 use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
@@ -39,8 +40,16 @@ pub async fn sending(
     }
     // The engine hears no interim answers over HTTP/2. RFC 9110 section 10.1.1 lets a gateway give the
     // one a client waits for.
-    if head.remove_header(&header::EXPECT).is_some() && session.req_header().version == Version::HTTP_11 {
-        session.write_continue_response().await.map_err(|error| error.into_down())?;
+    if head.remove_header(&header::EXPECT).is_some() {
+        match session.req_header().version {
+            Version::HTTP_11 => {
+                session.write_continue_response().await.map_err(|error| error.into_down())?;
+            }
+            Version::HTTP_2 => {
+                interim::send(session.req_header(), StatusCode::CONTINUE, &HeaderMap::new()).await;
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ fn there_are_enough_cases() {
 /// The one difference there is: lane and engine keep idle connections apart. It shows that the lane is taken
 /// at all, with a body and without, and that it can be turned off.
 #[test]
-fn what_waits_to_be_asked_for_a_body_does_not_get_a_connection_of_the_lane() {
+fn what_asks_for_another_protocol_does_not_get_a_connection_of_the_lane() {
     for (lane, connections) in [("on", 2), ("off", 1)] {
         let origin = SimpleOrigin::fixed("hi");
         let yaml =
@@ -110,6 +110,10 @@ fn what_waits_to_be_asked_for_a_body_does_not_get_a_connection_of_the_lane() {
         let post =
             "POST / HTTP/1.1\r\nHost: app.test\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc";
         client.send(post);
+        assert_eq!(client.response().text(), "hi");
+        assert_eq!(origin.connections(), 1, "lane: {lane}, Expect");
+        let upgrade = "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+        client.send(upgrade);
         assert_eq!(client.response().text(), "hi");
         assert_eq!(origin.connections(), connections, "lane: {lane}");
     }

@@ -33,6 +33,7 @@ mod http2_floods;
 mod http2_frames_fuzz;
 mod in_flight;
 mod independent_tools;
+mod interim;
 mod lane;
 mod limits;
 mod listener_changes;

@@ -3,22 +3,34 @@
 use super::PREFACE;
 use super::flood::Flood;
 use super::frames::{DATA, Frame, Frames, HEADERS, RST_STREAM};
+use super::interim::Interim;
 use super::trailers::Trailers;
+use atomic_waker::AtomicWaker;
 use h2::Reason;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::task::Context;
 use tokio::sync::Notify;
 
 /// Heads that are remembered until more of their stream comes, or they are refused.
 const HEADS: usize = 64;
+
+/// Streams whose place is remembered: more than can be open at once.
+const OPENED: usize = 512;
 
 /// What is known on either side of the engine: to the one that sees the frames, and to the one that serves.
 #[derive(Default)]
 pub struct Shared {
     /// Requests the engine has refused, and whose reset has not been seen yet.
     refused_by_engine: AtomicU32,
+    /// Interim answers that wait for the library to have written what it has.
+    interims: Mutex<Vec<Interim>>,
+    /// Nobody writes them any more.
+    is_closed: AtomicBool,
+    /// Of the task that reads and writes.
+    task: AtomicWaker,
     ended: Mutex<Option<&'static str>>,
     told: Notify,
 }
@@ -27,6 +39,15 @@ impl Shared {
     /// The engine has refused a request itself, and it was recorded.
     pub(super) fn refused_by_engine(&self) {
         self.refused_by_engine.fetch_add(1, Relaxed);
+    }
+
+    /// Has an interim answer written.
+    pub(super) fn interim(&self, interim: Interim) {
+        let mut waiting = self.interims.lock();
+        if !self.is_closed.load(Relaxed) {
+            waiting.push(interim);
+            self.task.wake();
+        }
     }
 
     /// The reason to end the connection, once there is one.
@@ -51,6 +72,12 @@ pub struct Inspection {
     is_over: bool,
     /// Streams of which nothing has come but a head.
     heads: VecDeque<u32>,
+    /// Streams that were opened, less those the library has refused, of which the first is number `first`.
+    opened: VecDeque<u32>,
+    first: u64,
+    /// Streams that were answered, the last of them.
+    answered: VecDeque<u32>,
+    newest: u32,
 }
 
 impl Inspection {
@@ -64,6 +91,10 @@ impl Inspection {
             flood: Flood::default(),
             is_over: false,
             heads: VecDeque::new(),
+            opened: VecDeque::new(),
+            first: 0,
+            answered: VecDeque::new(),
+            newest: 0,
         }
     }
 
@@ -96,6 +127,10 @@ impl Inspection {
             self.flood.sent(&frame);
             if frame.kind == RST_STREAM && self.is_refusal(&frame, bytes) {
                 refused += 1;
+                self.opened.retain(|opened| *opened != frame.stream);
+            }
+            if frame.kind == HEADERS {
+                push(&mut self.answered, frame.stream);
             }
         }
         refused
@@ -110,11 +145,32 @@ impl Inspection {
         if let Some(from_back) = known {
             self.heads.remove(self.heads.len() - 1 - from_back);
         } else if frame.kind == HEADERS {
-            if self.heads.len() == HEADS {
-                self.heads.pop_front();
+            push(&mut self.heads, frame.stream);
+            if frame.stream > self.newest {
+                self.newest = frame.stream;
+                if self.opened.len() == OPENED {
+                    self.opened.pop_front();
+                    self.first += 1;
+                }
+                self.opened.push_back(frame.stream);
             }
-            self.heads.push_back(frame.stream);
         }
+    }
+
+    /// What is to be written between two frames of the library, which has flushed. Asks to be woken for more.
+    pub fn interims(&mut self, cx: &Context<'_>) -> Vec<u8> {
+        self.shared.task.register(cx.waker());
+        let waiting = std::mem::take(&mut *self.shared.interims.lock());
+        let mut out = Vec::new();
+        for interim in waiting {
+            let place = interim.order.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+            let stream = place.and_then(|place| self.opened.get(place));
+            // One that is not known any more, or was answered, gets none.
+            if let Some(stream) = stream.filter(|stream| !self.answered.contains(stream)) {
+                out.extend(interim.frame(*stream));
+            }
+        }
+        out
     }
 
     fn is_refusal(&mut self, frame: &Frame, bytes: &[u8]) -> bool {
@@ -128,6 +184,23 @@ impl Inspection {
         let one_less = |count: u32| count.checked_sub(1);
         self.shared.refused_by_engine.fetch_update(Relaxed, Relaxed, one_less).is_err()
     }
+}
+
+impl Drop for Inspection {
+    /// Whoever waits for an interim answer to leave is not left waiting.
+    fn drop(&mut self) {
+        let mut waiting = self.shared.interims.lock();
+        self.shared.is_closed.store(true, Relaxed);
+        waiting.clear();
+    }
+}
+
+/// Keeps the last of them.
+fn push(streams: &mut VecDeque<u32>, stream: u32) {
+    if streams.len() == HEADS {
+        streams.pop_front();
+    }
+    streams.push_back(stream);
 }
 
 #[cfg(test)]

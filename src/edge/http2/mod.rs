@@ -11,9 +11,11 @@
 pub mod flood;
 pub mod frames;
 pub mod inspection;
+pub mod interim;
 pub mod trailers;
 
 use self::inspection::{Inspection, Shared};
+use self::interim::Place;
 use super::connection::Connection;
 use super::http::{Application, ForgetKept};
 use super::refusal::Refusals;
@@ -101,6 +103,7 @@ pub async fn serve<A: Application>(
         silence: Silence::default(),
         asked: 0,
         crossing: 0,
+        order: 0,
         refused: 0,
         is_cut: false,
     };
@@ -135,6 +138,8 @@ struct Life<'a> {
     silence: Silence,
     /// Requests so far.
     asked: u32,
+    /// Streams the engine has given so far, those it has refused included.
+    order: u64,
     /// Requests since the client was told to make no more.
     crossing: u32,
     /// Streams refused so far.
@@ -176,6 +181,7 @@ impl Life<'_> {
             match accepted {
                 // A client that heard of the end, and would have said so, asks no more.
                 Ok(Some(H2Accept::Session(mut session))) if ending && self.crossing >= STREAMS => {
+                    self.order += 1;
                     session.shutdown_with_reason(Reason::REFUSED_STREAM);
                     self.refuse();
                 }
@@ -189,6 +195,7 @@ impl Life<'_> {
                 }
                 Ok(Some(H2Accept::Rejected)) => {
                     self.refusals.record(&self.connection, Rejection::Malformed.into(), Duration::ZERO, 0);
+                    self.order += 1;
                     self.shared.refused_by_engine();
                     self.refuse();
                     ending |= self.is_cut;
@@ -221,7 +228,10 @@ impl Life<'_> {
 
     fn spawn<A: Application>(&mut self, app: &Arc<A>, session: HttpSession) {
         self.asked = self.asked.saturating_add(1);
-        let session = Box::new(ServerSession::new_http2(session));
+        let mut session = Box::new(ServerSession::new_http2(session));
+        let place = Place { shared: Arc::clone(&self.shared), order: self.order };
+        self.order += 1;
+        session.req_header_mut().extensions_mut().insert(place);
         let (app, run) = (Arc::clone(app), Running::begin(&self.running));
         tokio::spawn(async move {
             app.serve(session).await;

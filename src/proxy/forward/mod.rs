@@ -72,14 +72,14 @@ impl Forwarder {
 }
 
 /// What the request's upstream is spoken to in. `None`: that is for the engine.
-fn spoken(session: &mut ServerSession, exchange: &mut Exchange) -> Option<Spoken> {
+fn spoken(session: &ServerSession, exchange: &mut Exchange) -> Option<Spoken> {
     let pool = upstream::pool(session, exchange)?;
     match pool.config().protocol {
         UpstreamProtocol::Http2 | UpstreamProtocol::H2c => Some(Spoken::Http2),
         UpstreamProtocol::Http1
             if pool.config().proxy_protocol == UpstreamProxyProtocol::Off
                 && exchange.snapshot.lane
-                && is_simple(session) =>
+                && !is_upgrade(session) =>
         {
             Some(Spoken::Http1)
         }
@@ -100,15 +100,11 @@ async fn connected<T>(session: &mut ServerSession, connecting: impl Future<Outpu
     }
 }
 
-/// Whether client and request ask for nothing but a response.
-fn is_simple(session: &mut ServerSession) -> bool {
-    let empty = session.is_body_empty();
-    let headers = &session.req_header().headers;
-    let fits = match session {
-        ServerSession::H1(_) => !headers.contains_key(header::UPGRADE),
-        ServerSession::H2(_) => true,
-        _ => false,
-    };
-    // A body that waits to be asked for is more than a body.
-    fits && (empty || !headers.contains_key(header::EXPECT))
+/// Whether the client asks for another protocol than HTTP.
+fn is_upgrade(session: &ServerSession) -> bool {
+    match session {
+        ServerSession::H1(_) => session.req_header().headers.contains_key(header::UPGRADE),
+        ServerSession::H2(_) => false,
+        _ => true,
+    }
 }

@@ -7,6 +7,7 @@
 use super::super::context::Exchange;
 use super::super::upstream_deadline::Late;
 use super::super::{answer, mirror, response_head, retry, upstream};
+use crate::edge::http2::interim;
 use crate::snapshot::Rejection;
 use crate::upstream::link::{Link, Turn};
 use bytes::Bytes;
@@ -21,6 +22,9 @@ use tokio::time::timeout;
 
 /// Parts of an answer that are written at once if they are there at once.
 const PARTS: usize = 4;
+
+/// Interim answers an upstream may give to one request: one that says 1xx for ever has said nothing.
+const INTERIMS: usize = 100;
 
 /// Bytes of an answer beyond which nothing more is waited for before they are written.
 const ENOUGH: usize = 32 * 1024;
@@ -40,6 +44,7 @@ enum Event {
 pub async fn run<L: Link>(link: &mut L, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
     // Why the upstream takes no more of the request: the reason for an answer that does not come.
     let mut reason = None;
+    let mut interims = 0;
     loop {
         match next(link, session, exchange).await {
             Event::Client(piece) => took(piece?, link, session, exchange)?,
@@ -51,11 +56,20 @@ pub async fn run<L: Link>(link: &mut L, session: &mut ServerSession, exchange: &
             }
             Event::Upstream(Ok(Turn::Came(first))) => {
                 let parts = at_hand(first, link, &mut reason, session, exchange)?;
-                upstream::paused(exchange);
+                interims += parts.iter().filter(|part| is_interim(part)).count();
+                if interims > INTERIMS {
+                    return upstream::refuse(exchange, Rejection::UpstreamInvalid);
+                }
+                tell_interim(&parts, session).await;
+                if exchange.attempt.answered {
+                    upstream::paused(exchange);
+                }
                 if session.response_duplex_vec(parts).await.map_err(of_client)? {
                     break;
                 }
-                upstream::resumed(exchange);
+                if exchange.attempt.answered {
+                    upstream::resumed(exchange);
+                }
             }
             Event::Late => return Err(late(exchange)),
             Event::Upstream(Err(error)) => return Err(reason.unwrap_or(error).into_up()),
@@ -184,6 +198,29 @@ fn at_once<L: Link>(link: &mut L) -> Option<Result<Turn>> {
     }
 }
 
+/// The session of HTTP/2 writes no interim answers.
+async fn tell_interim(parts: &[HttpTask], session: &ServerSession) {
+    if !matches!(session, ServerSession::H2(_)) {
+        return;
+    }
+    for part in parts.iter().filter(|part| is_interim(part)) {
+        if let HttpTask::Header(head, _) = part {
+            interim::send(session.req_header(), head.status, &head.headers).await;
+        }
+    }
+}
+
+fn is_interim(part: &HttpTask) -> bool {
+    matches!(part, HttpTask::Header(head, _) if head.status.is_informational())
+}
+
+/// Whether the client waits to be asked for its body, and was not.
+fn is_unasked(session: &ServerSession, exchange: &Exchange) -> bool {
+    !exchange.body.is_read()
+        && exchange.body_bytes == 0
+        && session.req_header().headers.contains_key(header::EXPECT)
+}
+
 /// What happens to a part of the answer on its way.
 ///
 /// # Errors
@@ -202,6 +239,10 @@ fn pass(part: &mut HttpTask, session: &mut ServerSession, exchange: &mut Exchang
             }
             retry::answered(session, head, exchange)?;
             response_head::frame(head, *end, &session.req_header().method)?;
+            if !head.status.is_informational() && is_unasked(session, exchange) {
+                // RFC 9110 section 10.1.1: what comes next, its body or another request, nobody can tell.
+                session.set_keepalive(None);
+            }
             upstream::answered(session, head, exchange)
         }
         HttpTask::Body(_, end) => {
@@ -234,6 +275,9 @@ async fn rest<L: Link>(link: &mut L, session: &mut ServerSession, exchange: &Exc
 /// same; what it does not take is listened to, lest the answer is lost on its way to a client that is still sending.
 async fn finish<L: Link>(link: &mut L, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
     exchange.attempt.lift_deadline();
+    if is_unasked(session, exchange) {
+        return Ok(());
+    }
     let limit = exchange.snapshot.limits.body_idle_timeout;
     while link.wants_rest() && !link.is_broken() && (link.has_unsent() || !exchange.body.is_read()) {
         let Ok(event) = timeout(limit, rest(link, session, exchange)).await else {
