@@ -151,17 +151,24 @@ fn close(session: &mut ServerSession, exchange: &mut Exchange) {
 
 /// What is done with the unread part of a request body once the answer is out.
 enum Rest {
-    /// Nothing is left, or nothing was sent yet: a client that waits for `100 Continue`.
+    /// Nothing is left, or a client of HTTP/2 waits for `100 Continue`.
     None,
     /// Little is left: it is dropped, and the connection is kept.
     Drain,
-    /// Too much is left: the connection closes, and the answer says so.
+    /// Too much is left, or nobody knows whether it comes, because the client waits for `100 Continue` or does not: the
+    /// connection closes, and the answer says so.
     Linger,
 }
 
 fn rest_of_body(session: &mut ServerSession, exchange: &mut Exchange) -> Rest {
-    if exchange.body.has_ended(session) || session.req_header().headers.contains_key(header::EXPECT) {
+    if exchange.body.has_ended(session) {
         return Rest::None;
+    }
+    // Whoever expects something else waits for nothing.
+    if exchange.rejection != Some(Rejection::Expectation)
+        && session.req_header().headers.contains_key(header::EXPECT)
+    {
+        return if session.as_http1().is_some() { Rest::Linger } else { Rest::None };
     }
     if declared_length(session.req_header()) > DRAIN_LIMIT {
         return Rest::Linger;
@@ -173,8 +180,13 @@ fn rest_of_body(session: &mut ServerSession, exchange: &mut Exchange) -> Rest {
 /// Listens on after an answer that closes the connection. A socket closed with unread bytes is
 /// reset, and the reset may overtake the answer on its way to a client that is still sending.
 pub async fn linger(session: &mut ServerSession, exchange: &mut Exchange) {
+    let listen = async {
+        // A body that breaks off here says so once; behind that the door drops what comes, to its end.
+        let ended = exchange.body.drop_rest(session, LINGER_LIMIT).await;
+        ended || exchange.body.drop_rest(session, LINGER_LIMIT).await
+    };
     // Whatever comes of it, the connection closes now.
-    let _ = timeout(LINGER, exchange.body.drop_rest(session, LINGER_LIMIT)).await;
+    let _ = timeout(LINGER, listen).await;
 }
 
 /// Reads what is left of a body whose answer is out already, if that is little; else the connection

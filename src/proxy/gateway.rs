@@ -7,8 +7,8 @@ use super::record::Records;
 use super::{answer, decide, failure, intake, request_body};
 use crate::edge::http::Application;
 use pingora::Result;
-use pingora_core::protocols::Stream;
 use pingora_core::protocols::http::ServerSession;
+use pingora_core::protocols::{Shutdown, Stream};
 
 /// The gateway: one for each worker, sharing all but what forwards.
 pub struct Gateway {
@@ -34,12 +34,17 @@ impl Application for Gateway {
         }
         self.records.end(&session, error.as_deref(), &mut exchange);
         // After a failure the door keeps what can be kept.
-        if error.is_some() || !finish(&mut session).await {
-            return None;
-        }
-        match *session {
-            ServerSession::H1(http1) => Some(http1.into_inner()),
-            _ => None,
+        let end = if error.is_some() { End::Gone } else { finish(&mut session).await };
+        let ServerSession::H1(http1) = *session else { return None };
+        match end {
+            End::Next => Some(http1.into_inner()),
+            End::Close => {
+                // By its own shutdown, which listens on where a body has broken off: the session's would only
+                // close what it writes to.
+                Shutdown::shutdown(&mut *http1.into_inner()).await;
+                None
+            }
+            End::Gone => None,
         }
     }
 }
@@ -58,27 +63,40 @@ impl Gateway {
     }
 }
 
-/// Ends a session that was answered. Gives whether another request may follow on its connection.
+/// What becomes of the connection of a session that has ended.
+#[derive(Clone, Copy)]
+enum End {
+    /// Another request may follow.
+    Next,
+    /// None may.
+    Close,
+    /// There is nothing left to do for it here.
+    Gone,
+}
+
+/// Ends a session that was answered.
 ///
 /// What the session does itself at its end, and what that takes: it would be moved from one function to the
 /// next, five times its size, and every request would have room for all of them.
-async fn finish(session: &mut ServerSession) -> bool {
+async fn finish(session: &mut ServerSession) -> End {
     match session {
         ServerSession::H1(http1) => {
             if http1.finish_body().await.is_err() {
-                return false;
+                return End::Gone;
             }
             if !http1.will_keepalive() {
-                http1.shutdown().await;
-                return false;
+                return End::Close;
             }
-            http1.drain_request_body().await.is_ok()
+            match http1.drain_request_body().await {
+                Ok(()) => End::Next,
+                Err(_) => End::Gone,
+            }
         }
         ServerSession::H2(http2) => {
             // Of no consequence: the client has gone away if it fails.
             let _ = http2.finish();
-            false
+            End::Gone
         }
-        _ => false,
+        _ => End::Gone,
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::support::eventually::until;
 use crate::support::frames::{END_STREAM, Frames, get, headers, kind};
+use crate::support::http2_origin::{Call, Http2Origin};
 use crate::support::{Gateway, Origin, Reply};
 
 /// Both ways of forwarding over HTTP/1.
@@ -159,4 +160,66 @@ fn a_client_may_ask_how_far_its_options_go() {
     let mut client = gateway.connect();
     assert_eq!(client.get("a", "/", "Max-Forwards: 0\r\n").text(), "0", "of no meaning for GET");
     assert_eq!(origin.requests().len(), 4);
+}
+
+#[test]
+fn an_origin_of_http2_always_gets_an_authority() {
+    let origin = Http2Origin::plain(|mut call: Call| async move {
+        let authority = call.request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let head = http::Response::builder().header("x-authority", authority).body(()).unwrap();
+        call.respond.send_response(head, true).unwrap();
+    });
+    let yaml = "routes: [{ upstream: app }]\nupstreams: { app: { protocol: h2c, endpoints: [\"{APP}\"] } }\n";
+    let gateway = Gateway::builder(yaml).set("APP", origin.address()).start();
+    for (head, host) in
+        [("GET /x HTTP/1.0", origin.address()), ("GET http://a.test/x HTTP/1.0", "a.test".to_owned())]
+    {
+        let mut connection = gateway.connect();
+        connection.send(format!("{head}\r\n\r\n"));
+        let answer = connection.response();
+        assert_eq!((answer.status, answer.header("x-authority")), (200, Some(host.as_str())), "{head}");
+    }
+}
+
+#[test]
+fn the_host_of_a_url_decides_on_the_route() {
+    let gateway =
+        Gateway::start("routes: [{ hosts: [a.test], respond: { body: a } }, { respond: { body: other } }]\n");
+    for (head, body) in [
+        ("GET http://A.test/ HTTP/1.0", "a"),
+        ("GET http://b.test/ HTTP/1.0", "other"),
+        ("GET / HTTP/1.0", "other"),
+    ] {
+        let mut connection = gateway.connect();
+        connection.send(format!("{head}\r\n\r\n"));
+        assert_eq!(connection.response().text(), body, "{head}");
+    }
+}
+
+#[test]
+fn close_counts_for_own_answers_too() {
+    let gateway = Gateway::start("routes: [{ path: /own, respond: { body: own } }]\n");
+    for path in ["/own", "/none", "/%"] {
+        for lines in ["Connection: x-a\r\nConnection: close\r\n", "Connection: x-a , CLOSE\r\n"] {
+            let mut client = gateway.connect();
+            let answer = client.get("a", path, lines);
+            assert_eq!(answer.header("connection"), Some("close"), "{path} {lines:?}");
+            assert!(client.rest().is_empty());
+        }
+        let mut client = gateway.connect();
+        for lines in ["Connection: x-close\r\n", "Connection: x-a\r\nConnection: keep-alive\r\n", ""] {
+            assert_ne!(client.get("a", path, lines).header("connection"), Some("close"), "{path} {lines:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_body_behind_a_refused_expectation_costs_no_connection() {
+    let gateway = Gateway::start("routes: [{ respond: { body: own } }]\n");
+    let mut client = gateway.connect();
+    for _ in 0..3 {
+        let refused = "POST / HTTP/1.1\r\nHost: a\r\nExpect: x\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(client.request(refused).status, 417);
+        assert_eq!(client.get("a", "/", "").text(), "own");
+    }
 }

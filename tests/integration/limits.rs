@@ -3,6 +3,7 @@
 use crate::support::certificates::Authority;
 use crate::support::eventually::DEADLINE;
 use crate::support::http2::Http2;
+use crate::support::ports::ClosedPort;
 use crate::support::{Gateway, Origin, Reply};
 use std::time::{Duration, Instant};
 
@@ -74,32 +75,59 @@ fn a_large_body_is_413_whether_announced_or_not() {
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "body_too_large")], 2.0);
 }
 
+/// What is refused, or answered by the gateway itself, while its client still sends.
+fn refused_while_it_sends() -> Vec<(String, u16)> {
+    let length = "Content-Length: 3000000\r\n\r\n";
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n";
+    [
+        ("/a b", String::new(), length, 400),
+        ("/", "Host : app.test\r\n".to_owned(), length, 400),
+        ("/", "Host: app.test\r\n".to_owned(), length, 400),
+        ("/", format!("X: {}", "x".repeat(20_000)), "", 431),
+        ("/", String::new(), "", 408),
+        ("/", String::new(), length, 200),
+        ("/", "Expect: x\r\n".to_owned(), length, 417),
+        ("/", "Expect: 100-continue\r\n".to_owned(), length, 200),
+        ("/%", "Expect: 100-continue\r\n".to_owned(), length, 400),
+        ("/", "Content-Length: 1\r\n".to_owned(), length, 400),
+        ("/", "Content-Length: x\r\n".to_owned(), length, 400),
+        ("/", String::new(), "Content-Length: 18446744073709551615\r\n\r\n", 400),
+        ("/", String::new(), "Transfer-Encoding: gzip, chunked\r\n\r\n", 501),
+        ("/", String::new(), "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 200),
+        ("/up", String::new(), "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        ("/up", String::new(), "Transfer-Encoding: chunked\r\n\r\n1\r\nxzz\r\n", 400),
+        ("/closed", String::new(), length, 502),
+        ("/closed", String::new(), chunked, 502),
+    ]
+    .map(|(path, fields, body, status)| {
+        (format!("POST {path} HTTP/1.1\r\nHost: app.test\r\n{fields}{body}"), status)
+    })
+    .into()
+}
+
 /// A socket that is closed with unread bytes is reset, and the reset takes the answer with it.
 #[test]
 fn whoever_is_refused_is_listened_to_while_it_still_sends() {
-    let builder = Gateway::builder(&format!(
-        "{HELLO}certificates: [{{ cert: app.pem, key: app.key }}]\nlimits: {{ headers: 4KiB, header_timeout: 1s }}"
-    ));
-    Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
-    let gateway = builder.start();
-    let length = "Content-Length: 3000000\r\n\r\n";
-    let rows = [
-        (format!("POST /a b HTTP/1.1\r\nHost: app.test\r\n{length}"), 400),
-        (format!("POST / HTTP/1.1\r\nHost : app.test\r\n{length}"), 400),
-        (format!("POST / HTTP/1.1\r\nHost: app.test\r\nHost: app.test\r\n{length}"), 400),
-        (format!("POST / HTTP/1.1\r\nHost: app.test\r\nX: {}", "x".repeat(20_000)), 431),
-        ("POST / HTTP/1.1\r\nHost: app.test\r\n".to_owned(), 408),
-        (format!("POST / HTTP/1.1\r\nHost: app.test\r\n{length}"), 200),
-    ];
-    for (begun, status) in rows {
-        for mut client in [gateway.connect(), gateway.connect_tls("app.test")] {
-            client.send(&begun);
-            client.wait_bytes(b"\r\n\r\n");
-            for piece in 0..64 {
-                let sent = client.try_send([b'x'; 16 << 10]);
-                assert!(sent.is_ok(), "{sent:?} at piece {piece} behind {begun:.60}");
+    let (origin, closed) = (Origin::fixed("hi"), ClosedPort::new());
+    for lane in ["on", "off"] {
+        let builder = Gateway::builder(&format!(
+            "routes: [{{ path: /up, upstream: [\"{{ORIGIN}}\"] }}, \
+             {{ path: /closed, upstream: [\"127.0.0.1:{{CLOSED}}\"] }}, {{ respond: {{ body: hello }} }}]\n\
+             proxy: {{ lane: {lane} }}\ncertificates: [{{ cert: app.pem, key: app.key }}]\n\
+             limits: {{ headers: 4KiB, header_timeout: 1s }}"
+        ));
+        Authority::new("root").issue(&["app.test"]).write(builder.dir(), "app");
+        let gateway = builder.origin(&origin).set("CLOSED", &closed).start();
+        for (begun, status) in refused_while_it_sends() {
+            for mut client in [gateway.connect(), gateway.connect_tls("app.test")] {
+                client.send(&begun);
+                client.wait_bytes(b"\r\n\r\n");
+                for piece in 0..64 {
+                    let sent = client.try_send([b'x'; 16 << 10]);
+                    assert!(sent.is_ok(), "lane {lane}: {sent:?} at piece {piece} behind {begun:?}");
+                }
+                assert_eq!(client.response().status, status, "lane {lane}: {begun:.60}");
             }
-            assert_eq!(client.response().status, status, "{begun:.60}");
         }
     }
 }
