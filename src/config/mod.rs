@@ -153,6 +153,8 @@ pub struct LimitsConfig {
     pub headers: ByteSize,
     /// Most header fields; above it 431.
     pub header_count: u32,
+    /// What becomes of fields that CGI applications take for others.
+    pub header_aliases: HeaderAliases,
     /// Longest time a whole header block may take, from its first byte.
     pub header_timeout: HumanDuration,
     /// How long a kept-alive connection may be idle, HTTP/1 and HTTP/2.
@@ -171,6 +173,7 @@ impl Default for LimitsConfig {
             request_line: ByteSize::kib(8),
             headers: ByteSize::kib(32),
             header_count: 100,
+            header_aliases: HeaderAliases::Drop,
             header_timeout: HumanDuration::secs(10),
             idle_timeout: HumanDuration::secs(75),
             body: ByteSize(0),
@@ -178,6 +181,16 @@ impl Default for LimitsConfig {
             requests_per_connection: 10_000,
         }
     }
+}
+
+/// What becomes of fields that CGI applications take for others: names with an underscore, and `Proxy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderAliases {
+    /// They are not passed on.
+    Drop,
+    /// They are.
+    Pass,
 }
 
 /// `paths:`, how request paths are made canonical before any decision.

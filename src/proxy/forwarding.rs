@@ -22,6 +22,7 @@ const X_REAL_IP: &str = "x-real-ip";
 const X_CLIENT_CERT_SUBJECT: &str = "x-client-cert-subject";
 const X_CLIENT_CERT_SAN: &str = "x-client-cert-san";
 const X_CLIENT_CERT_FINGERPRINT: &str = "x-client-cert-fingerprint";
+const PROXY: &str = "proxy";
 const FORWARDED: &str = "forwarded";
 const VIA: &str = "via";
 
@@ -50,6 +51,7 @@ pub(super) struct Told {
     /// Names are in lower case.
     pub(super) fields: Vec<(&'static str, HeaderValue)>,
     peer_trusted: bool,
+    aliases_pass: bool,
 }
 
 impl Told {
@@ -63,7 +65,8 @@ impl Told {
         exchange: &mut Exchange,
     ) -> Result<Self> {
         let peer_trusted = exchange.peer_trusted;
-        let mut told = Told { fields: Vec::with_capacity(8), peer_trusted };
+        let aliases_pass = exchange.snapshot.limits.header_aliases_pass;
+        let mut told = Told { fields: Vec::with_capacity(8), peer_trusted, aliases_pass };
         let Some(connection) = exchange.connection.clone() else { return Ok(told) };
         let scheme = exchange.scheme();
         told.certificate(exchange);
@@ -125,9 +128,15 @@ impl Told {
     /// the same reason. From an untrusted peer everything named `X-Forwarded-…` goes (Port, Prefix, Ssl and
     /// so on), and X-Real-IP: frameworks believe them, and nobody we trust has set them.
     /// `X-Client-Cert-…` goes whoever the peer is: a trusted proxy that does not know these fields passes
-    /// on what its client wrote.
+    /// on what its client wrote. Any other name with an underscore is dropped unless aliases may pass, because the
+    /// same applications see the field with a hyphen in it, which the upstream may trust; and Proxy, which they see
+    /// as the proxy to go out by (CVE-2016-5385).
     pub(super) fn drops(&self, name: &str) -> bool {
-        is_alias(name)
+        let dropped = match has_alias_byte(name) {
+            true => is_alias(name) || (!self.aliases_pass && name.contains('_')),
+            false => !self.aliases_pass && name == PROXY,
+        };
+        dropped
             || reads_as_prefix(name, "x-client-cert-")
             || (!self.peer_trusted && (name == X_REAL_IP || reads_as_prefix(name, "x-forwarded-")))
     }
@@ -232,8 +241,13 @@ fn reads_as_prefix(name: &str, prefix: &str) -> bool {
     name.len() >= prefix.len() && prefix.bytes().zip(name.bytes()).all(reads_as)
 }
 
-fn is_alias(name: &str) -> bool {
+fn has_alias_byte(name: &str) -> bool {
     memchr::memchr2(b'_', b'.', name.as_bytes()).is_some()
+}
+
+/// Of a name that [has such a byte](has_alias_byte): whether it is one of our own otherwise.
+fn is_alias(name: &str) -> bool {
+    has_alias_byte(name)
         && OWN.iter().chain(&FRAMING).any(|own| own.len() == name.len() && reads_as_prefix(name, own))
 }
 
@@ -278,7 +292,7 @@ mod tests {
 
     #[test]
     fn an_untrusted_peer_claims_nothing() {
-        let received = |peer_trusted| {
+        let received = |peer_trusted, aliases_pass| {
             let mut head = RequestHeader::build("GET", b"/", None).expect("a head");
             for name in [
                 "X-Forwarded-Port",
@@ -288,17 +302,22 @@ mod tests {
                 "X-Client-Cert-Subject",
                 "x_client.cert_san",
                 "X-Other",
+                "X_Other",
+                "X.Other",
+                "Proxy",
             ] {
                 head.insert_header(name, "1").expect("a field");
             }
-            let told = Told { fields: Vec::new(), peer_trusted };
+            let told = Told { fields: Vec::new(), peer_trusted, aliases_pass };
             let kept = head.headers.keys().filter(|name| !told.drops(name.as_str()));
             let mut names: Vec<String> = kept.map(HeaderName::to_string).collect();
             names.sort();
             names
         };
-        assert_eq!(received(false), ["x-other"]);
-        assert_eq!(received(true), ["x-forwarded-for", "x-forwarded-port", "x-other", "x_forwarded_prefix"]);
+        assert_eq!(received(false, false), ["x-other", "x.other"]);
+        assert_eq!(received(true, false), ["x-forwarded-for", "x-forwarded-port", "x-other", "x.other"]);
+        assert_eq!(received(false, true), ["proxy", "x-other", "x.other", "x_other"]);
+        assert!(received(true, true).contains(&"x_forwarded_prefix".to_owned()));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::access::cidr_set::CidrSet;
 use crate::access::client_addr::TrustedProxies;
 use crate::access::policy::AccessPolicy;
 use crate::config::{
-    Config, Lane, LimitsConfig, Loaded, Problem, Problems, RouteConfig, Source, UpstreamConfig,
-    UpstreamTargetConfig, load,
+    Config, HeaderAliases, Lane, LimitsConfig, Loaded, Problem, Problems, RouteConfig, Source,
+    UpstreamConfig, UpstreamTargetConfig, load,
 };
 use crate::routing::Router;
 use crate::routing::rule::{ClientPredicate, Rule};
@@ -295,6 +295,7 @@ impl From<&LimitsConfig> for Limits {
             request_line: bytes(config.request_line),
             headers: bytes(config.headers),
             header_count: config.header_count as usize,
+            header_aliases_pass: config.header_aliases == HeaderAliases::Pass,
             header_timeout: config.header_timeout.0,
             idle_timeout: config.idle_timeout.0,
             body_idle_timeout: config.body_idle_timeout.0,

@@ -114,6 +114,8 @@ pub struct Limits {
     pub headers: usize,
     /// Header fields.
     pub header_count: usize,
+    /// Names with an underscore, and `Proxy`, go upstream.
+    pub header_aliases_pass: bool,
     /// A whole header block, from its first byte.
     pub header_timeout: Duration,
     /// A kept-alive connection without a request.

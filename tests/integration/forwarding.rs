@@ -66,6 +66,28 @@ fn aliases_of_forwarding_headers_do_not_pass() {
 }
 
 #[test]
+fn names_that_applications_take_for_others_pass_only_when_allowed() {
+    let origin = Origin::fixed("hello");
+    let headers =
+        "X_User: 1\r\nX-User_Id: 2\r\n_a: 3\r\nProxy: http://evil.test\r\nX.Dot: 4\r\nX-Plain: 5\r\n";
+    let names = |request: &Received, of: &[&str]| {
+        let there = of.iter().filter(|name| request.header(name).is_some());
+        there.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let all = ["x_user", "x-user_id", "_a", "proxy", "x.dot", "x-plain", "x_forwarded_for"];
+    for lane in ["on", "off"] {
+        let yaml = format!("{ROUTES}proxy: {{ lane: {lane} }}\n");
+        let gateway = Gateway::with_origin(&yaml, &origin);
+        let headers = format!("{headers}X_Forwarded_For: 6.6.6.6\r\n");
+        assert_eq!(gateway.connect().get("a", "/", &headers).status, 200);
+        assert_eq!(names(&origin.last_request(), &all), ["x.dot", "x-plain"], "lane: {lane}");
+        gateway.reload(&format!("{yaml}limits: {{ header_aliases: pass }}\n"));
+        assert_eq!(gateway.connect().get("a", "/", &headers).status, 200);
+        assert_eq!(names(&origin.last_request(), &all), all[..6], "lane: {lane}");
+    }
+}
+
+#[test]
 fn what_a_trusted_peer_claims_is_extended() {
     let request = received(
         TRUSTED,
