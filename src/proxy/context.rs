@@ -3,6 +3,7 @@
 use super::mirror::Copy;
 use super::request_body::RequestBody;
 use super::request_id::RequestId;
+use super::tunnel;
 use super::upstream_deadline::{Late, Line, Watch};
 use crate::edge::connection::Connection;
 use crate::snapshot::{Cause, ClientCertificate, Fault, Rejection, Route, Snapshot};
@@ -101,6 +102,8 @@ pub struct Attempts {
     pub upgrade: bool,
     /// The upstream has granted it: bytes flow both ways.
     pub tunnel: bool,
+    /// The upstream's side of it, until it runs.
+    pub granted: Option<tunnel::Upstream>,
     /// Its connection is read ahead of the client: the socket does not say whose turn it is.
     pub read_ahead: bool,
     /// Its connection.

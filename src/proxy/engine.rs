@@ -1,11 +1,11 @@
-//! The engine, for what the gateway does not forward itself: upgrades, bodies that wait to be asked for, endpoints
-//! whose protocol only the handshake tells, upstreams that want to hear of the client before all else.
+//! The engine, for what the gateway does not forward itself: endpoints whose protocol only the handshake tells, upstreams
+//! that want to hear of the client before all else, and all of HTTP/1 where `proxy.lane` is off.
 //!
 //! An exchange comes here decided on ([`Engine::take_over`]); the hooks, in the order the engine runs them,
 //! call the same functions as `forward`: a hook that gains one gives it to that as well.
 
 use super::context::Exchange;
-use super::record::Records;
+use super::record::{Ended, Records};
 use super::upstream_deadline::Line;
 use super::{failure, forwarding, mirror, protocol, retry, upstream};
 use crate::snapshot::Rejection;
@@ -253,6 +253,6 @@ impl ProxyHttp for Hooks {
 
     /// One access record, every metric once.
     async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
-        self.0.end(&session.downstream_session, error, exchange);
+        self.0.end(&Ended::of(&session.downstream_session), error, exchange);
     }
 }

@@ -3,8 +3,8 @@
 use super::context::Exchange;
 use super::engine::Engine;
 use super::forward::Forwarder;
-use super::record::Records;
-use super::{answer, decide, failure, intake, request_body};
+use super::record::{Ended, Records};
+use super::{answer, decide, failure, intake, request_body, tunnel};
 use crate::edge::http::Application;
 use pingora::Result;
 use pingora_core::protocols::http::ServerSession;
@@ -32,7 +32,10 @@ impl Application for Gateway {
         if let Some(error) = &error {
             failure::tell(error, &mut session, &mut exchange).await;
         }
-        self.records.end(&session, error.as_deref(), &mut exchange);
+        if let Some(upstream) = exchange.attempt.granted.take() {
+            return Box::pin(tunnel::run(session, upstream, exchange, &self.records)).await;
+        }
+        self.records.end(&Ended::of(&session), error.as_deref(), &mut exchange);
         // After a failure the door keeps what can be kept.
         let end = if error.is_some() { End::Gone } else { finish(&mut session).await };
         let ServerSession::H1(http1) = *session else { return None };

@@ -6,6 +6,7 @@
 //! piece),
 //! [`request_body`] reads what the client sends and knows when that has ended,
 //! [`forward`] forwards, [`engine`] what asks for more than a response;
+//! [`tunnel`] runs what was upgraded;
 //! [`affinity`] says what ties a request to an endpoint,
 //! [`forwarding`] says what the upstream is told ([`request_head`]: in bytes), [`response_head`] what the client is told,
 //! [`failure`] turns what went wrong into a rejection, [`record`] writes the log line and the metrics,
@@ -33,6 +34,7 @@ pub mod request_id;
 pub mod request_target;
 pub mod response_head;
 pub mod retry;
+pub mod tunnel;
 pub mod upstream;
 pub mod upstream_deadline;
 pub mod whole;

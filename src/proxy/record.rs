@@ -7,6 +7,7 @@ use crate::telemetry::access_log::writer::AccessLogWriter;
 use crate::telemetry::metrics::{Metrics, RouteMetrics};
 use http::{Version, header};
 use pingora::Error;
+use pingora::http::RequestHeader;
 use pingora_core::protocols::http::ServerSession;
 use std::sync::Arc;
 
@@ -21,6 +22,30 @@ pub struct Records {
     pub access_log: Arc<AccessLogWriter>,
 }
 
+/// How an exchange looks at its end.
+pub struct Ended<'a> {
+    /// The request's head.
+    pub head: &'a RequestHeader,
+    /// The status that was sent, interim ones aside.
+    pub status: Option<u16>,
+    /// What came of the client behind its head.
+    pub bytes_in: u64,
+    /// What the client was sent behind a head.
+    pub bytes_out: u64,
+}
+
+impl<'a> Ended<'a> {
+    /// As its session has it.
+    pub fn of(session: &'a ServerSession) -> Self {
+        Ended {
+            head: session.req_header(),
+            status: super::answer::begun(session).map(|status| status.as_u16()),
+            bytes_in: session.body_bytes_read() as u64,
+            bytes_out: session.body_bytes_sent() as u64,
+        }
+    }
+}
+
 impl Records {
     /// Begins an exchange under the configuration that serves: it keeps that until it is dropped.
     pub fn begin(&self) -> Exchange {
@@ -28,8 +53,8 @@ impl Records {
     }
 
     /// Counts and logs an exchange that is over, and tells its connection; `error` is what it ended with.
-    pub fn end(&self, session: &ServerSession, error: Option<&Error>, exchange: &mut Exchange) {
-        write(session, error, exchange, &self.metrics, &self.access_log);
+    pub fn end(&self, ended: &Ended<'_>, error: Option<&Error>, exchange: &mut Exchange) {
+        write(ended, error, exchange, &self.metrics, &self.access_log);
         if let Some(connection) = &exchange.connection {
             connection.exchange_complete();
         }
@@ -37,22 +62,22 @@ impl Records {
 }
 
 fn write(
-    session: &ServerSession,
+    ended: &Ended<'_>,
     error: Option<&Error>,
     exchange: &mut Exchange,
     metrics: &Metrics,
     log: &AccessLogWriter,
 ) {
-    settle(session, error, exchange);
+    settle(ended.status, error, exchange);
     if let Some(rejection) = exchange.rejection {
         let cause = Cause { rejection, detail: exchange.rejection_detail };
         metrics.rejection(rejection.reason());
         log::debug!("request {}: {cause}", exchange.request_id.as_str());
     }
-    let bytes_in = session.body_bytes_read() as u64;
-    let bytes_out = session.body_bytes_sent() as u64 + exchange.whole.unwrap_or(0);
+    let bytes_in = ended.bytes_in;
+    let bytes_out = ended.bytes_out + exchange.whole.unwrap_or(0);
     let duration = exchange.started.elapsed();
-    let head = session.req_header();
+    let head = ended.head;
     series(exchange).observe(&head.method, exchange.status, duration.as_secs_f64(), bytes_in, bytes_out);
 
     let snapshot = Arc::clone(&exchange.snapshot);
@@ -97,8 +122,7 @@ fn write(
 }
 
 /// Settles status and rejection from what really happened on the wire.
-fn settle(session: &ServerSession, error: Option<&Error>, exchange: &mut Exchange) {
-    let written = super::answer::begun(session).map(|status| status.as_u16());
+fn settle(written: Option<u16>, error: Option<&Error>, exchange: &mut Exchange) {
     // A tunnel ends when one side closes it, whatever the engine calls that.
     if let Some(error) = error.filter(|_| written != Some(101)) {
         let rejection = super::failure::rejection(error, exchange);

@@ -68,6 +68,13 @@ fn write(head: &RequestHeader, chunked: bool, exchange: &mut Exchange) -> Result
     for (name, value) in &told.fields {
         field(&mut out, name.as_bytes(), value);
     }
+    if exchange.attempt.upgrade
+        && let Some(protocol) = head.headers.get(header::UPGRADE)
+    {
+        // Asked for anew: both fields are about one connection (RFC 9110 section 7.8).
+        field(&mut out, b"Connection", &HeaderValue::from_static("Upgrade"));
+        field(&mut out, b"Upgrade", protocol);
+    }
     if chunked {
         // The transfer coding has ended with the client's connection: a body without a length gets one anew.
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");

@@ -54,6 +54,10 @@ pub fn peer(session: &ServerSession, exchange: &mut Exchange) -> Result<Box<Http
         announce(&mut peer, client, gateway);
     }
     exchange.attempt.upgrade = session.is_upgrade_req();
+    if exchange.attempt.upgrade {
+        // What the handshake may choose otherwise has no upgrades (RFC 9113 section 8.6).
+        peer.options.set_http_version(1, 1);
+    }
     exchange.attempt.timeouts = Some(timeouts);
     peer.options.read_timeout = last_resort(&timeouts, exchange);
     // What was read of the body before goes up once more.

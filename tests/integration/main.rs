@@ -62,6 +62,7 @@ mod systemd;
 mod systemd_reload;
 mod targets;
 mod tls;
+mod tunnels;
 mod unix_sockets;
 mod upgrade;
 mod upstream_changes;

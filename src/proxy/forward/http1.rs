@@ -1,6 +1,7 @@
 //! Attempts on upstreams of HTTP/1.
 
 use super::super::context::Exchange;
+use super::super::tunnel::Upstream;
 use super::super::upstream_deadline::Line;
 use super::super::{mirror, request_body, request_head, retry, upstream};
 use super::relay;
@@ -52,6 +53,11 @@ impl Http1 {
         match exchange_messages(stream, session, exchange).await {
             Ok(link) => {
                 exchange.attempt.lift_deadline();
+                if exchange.attempt.tunnel {
+                    let (stream, begun) = link.into_parts();
+                    exchange.attempt.granted = Some(Upstream { stream, begun });
+                    return Ok(());
+                }
                 if let Some(stream) = link.release().await {
                     self.idle.put(key, stream, peer.idle_timeout().unwrap_or_default());
                 }

@@ -12,7 +12,6 @@ mod relay;
 use super::context::Exchange;
 use super::upstream;
 use crate::config::{UpstreamProtocol, UpstreamProxyProtocol};
-use http::header;
 use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::configuration::ServerConf;
@@ -74,15 +73,12 @@ impl Forwarder {
 /// What the request's upstream is spoken to in. `None`: that is for the engine.
 fn spoken(session: &ServerSession, exchange: &mut Exchange) -> Option<Spoken> {
     let pool = upstream::pool(session, exchange)?;
-    match pool.config().protocol {
+    let config = pool.config();
+    let is_own = config.proxy_protocol == UpstreamProxyProtocol::Off && exchange.snapshot.lane;
+    match config.protocol {
         UpstreamProtocol::Http2 | UpstreamProtocol::H2c => Some(Spoken::Http2),
-        UpstreamProtocol::Http1
-            if pool.config().proxy_protocol == UpstreamProxyProtocol::Off
-                && exchange.snapshot.lane
-                && !is_upgrade(session) =>
-        {
-            Some(Spoken::Http1)
-        }
+        UpstreamProtocol::Http1 if is_own => Some(Spoken::Http1),
+        UpstreamProtocol::Auto if is_own && session.is_upgrade_req() => Some(Spoken::Http1),
         _ => None,
     }
 }
@@ -97,14 +93,5 @@ async fn connected<T>(session: &mut ServerSession, connecting: impl Future<Outpu
         _ = http2.idle() => {
             Error::e_explain(ErrorType::ConnectionClosed, "while connecting").map_err(Error::into_down)
         }
-    }
-}
-
-/// Whether the client asks for another protocol than HTTP.
-fn is_upgrade(session: &ServerSession) -> bool {
-    match session {
-        ServerSession::H1(_) => session.req_header().headers.contains_key(header::UPGRADE),
-        ServerSession::H2(_) => false,
-        _ => true,
     }
 }

@@ -1,7 +1,8 @@
 //! What of a request has reached the other side? The kernel knows what was acknowledged.
 //!
-//! A connection that was closed while a request was on its way answers it with a reset, and acknowledges nothing: the
-//! request was read by nobody, whatever it asks for (RFC 9110 section 9.2.2).
+//! A connection that was closed, in order, before a request came answers that with a reset, and acknowledges nothing: the
+//! request was read by nobody, whatever it asks for (RFC 9110 section 9.2.2). A reset alone says nothing: who crashes may
+//! have read what its system had not acknowledged yet.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(2);
 const LOOKS: usize = 50;
 
-/// Whether the other side has reset the connection and acknowledged none of the last `written` bytes. `written` are at
+/// Whether the other side, which has ended the connection, has reset it since and acknowledged none of the last `written` bytes. `written` are at
 /// most those of one TLS record: of more, some records may be whole without the rest.
 pub(super) async fn nothing(fd: RawFd, written: usize) -> bool {
     for _ in 0..LOOKS {

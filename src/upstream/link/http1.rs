@@ -78,6 +78,8 @@ struct Receiving {
     body: Option<ResponseBody>,
     /// The end of the answer was given.
     is_done: bool,
+    /// The connection was closed in order.
+    has_closed: bool,
 }
 
 impl Http1Link {
@@ -93,7 +95,7 @@ impl Http1Link {
         // A body is read when its head is gone.
         let told = if state == State::Open { Told::Due } else { Told::Nothing };
         let sending = Sending { parts, head, written: 0, is_unflushed: false, chunked, told, state };
-        let receiving = Receiving { rest: BytesMut::new(), body: None, is_done: false };
+        let receiving = Receiving { rest: BytesMut::new(), body: None, is_done: false, has_closed: false };
         Http1Link { stream, method, sending, receiving, is_kept: false }
     }
 
@@ -112,11 +114,17 @@ impl Http1Link {
     /// Asked when the exchange has failed.
     pub async fn is_unseen(&self) -> bool {
         let sending = &self.sending;
-        let is_silent = self.receiving.body.is_none() && self.receiving.rest.is_empty();
+        let receiving = &self.receiving;
+        let has_only_ended = receiving.has_closed && receiving.body.is_none() && receiving.rest.is_empty();
         sending.head > 0
-            || (is_silent
+            || (has_only_ended
                 && sending.written <= RECORD
                 && acknowledged::nothing(self.stream.id(), sending.written).await)
+    }
+
+    /// The connection, and what came behind the head that was read last: it is another protocol's from there on.
+    pub fn into_parts(self) -> (Stream, Vec<u8>) {
+        (self.stream, self.receiving.rest.into())
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<HttpTask>> {
@@ -184,6 +192,7 @@ impl Http1Link {
 
     /// What the end of the connection means.
     fn closed(&mut self) -> Result<HttpTask> {
+        self.receiving.has_closed = true;
         if self.receiving.body != Some(ResponseBody::UntilClose) {
             return Error::e_explain(ErrorType::ConnectionClosed, "before the end of an answer");
         }

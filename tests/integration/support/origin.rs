@@ -5,7 +5,7 @@
 use super::certificates::Identity;
 use super::eventually;
 use super::response::{fill, position};
-use boring::ssl::{SslAcceptor, SslMethod, SslStream};
+use boring::ssl::{AlpnError, SslAcceptor, SslMethod, SslStream, select_next_proto};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -83,6 +83,20 @@ impl Origin {
         let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls()).expect("an acceptor");
         builder.set_certificate(&identity.certificate).expect("a certificate");
         builder.set_private_key(&identity.key).expect("a key");
+        Origin::start(Box::new(script), Some(builder.build()))
+    }
+
+    /// The same, in front of which the handshake chooses HTTP/2 if it may. Then nothing is understood.
+    pub fn tls_preferring_http2(
+        identity: &Identity,
+        script: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls()).expect("an acceptor");
+        builder.set_certificate(&identity.certificate).expect("a certificate");
+        builder.set_private_key(&identity.key).expect("a key");
+        builder.set_alpn_select_callback(|_, offered| {
+            select_next_proto(b"\x02h2\x08http/1.1", offered).ok_or(AlpnError::NOACK)
+        });
         Origin::start(Box::new(script), Some(builder.build()))
     }
 
