@@ -42,6 +42,7 @@ pub struct Connection {
     answer: Mutex<Option<Bytes>>,
     keep: AtomicBool,
     kept: Mutex<Option<Box<EdgeStream>>>,
+    fault: Mutex<Option<&'static str>>,
 }
 
 /// Both ends a connection may be said to come from; the same without a PROXY header.
@@ -123,6 +124,7 @@ impl Connection {
             answer: Mutex::new(None),
             keep: AtomicBool::new(false),
             kept: Mutex::new(None),
+            fault: Mutex::new(None),
         }
     }
 
@@ -196,6 +198,16 @@ impl Connection {
     /// Takes the response to be written.
     pub(super) fn take_answer(&self) -> Option<Bytes> {
         self.answer.lock().take()
+    }
+
+    /// Says what the engine could not read of a head, before it refuses it.
+    pub fn set_head_fault(&self, detail: Option<&'static str>) {
+        *self.fault.lock() = detail;
+    }
+
+    /// What it could not read.
+    pub(super) fn head_fault(&self) -> Option<&'static str> {
+        *self.fault.lock()
     }
 
     /// Whether the connection is to be kept though the engine, after a failed exchange, is about to

@@ -16,6 +16,18 @@ const FIELDS: usize = 256;
 /// A line of a field has three bytes at least, so fewer bytes have no more fields than that.
 const FEW: usize = 3 * FIELDS;
 
+/// How much of a first line is kept, for the record of a refusal.
+const KEPT: usize = 1024;
+
+/// What a head asks for, as far as it can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The first word of its first line.
+    pub method: &'a str,
+    /// The second one, which may be cut off.
+    pub target: &'a str,
+}
+
 /// Follows one connection's heads, one after the other.
 #[derive(Debug, Default)]
 pub struct Head {
@@ -24,6 +36,8 @@ pub struct Head {
     lines: usize,
     line: RequestLine,
     line_ended: bool,
+    /// The beginning of the first line.
+    first: Vec<u8>,
     /// The last two bytes, in which its end may have begun.
     tail: [u8; 2],
 }
@@ -44,11 +58,14 @@ impl Head {
     /// The head must not go to the engine.
     pub fn take(&mut self, heads: u32, read: &[u8]) -> Result<Taken, Cause> {
         if self.heads != heads {
-            *self = Head { heads, ..Head::default() };
+            let mut first = std::mem::take(&mut self.first);
+            first.clear();
+            *self = Head { heads, first, ..Head::default() };
         }
         let end = self.end(read);
         let head = end.and_then(|end| read.get(..end)).unwrap_or(read);
         if !self.line_ended {
+            self.keep(head);
             self.line_ended = self.line.follow(head)?;
         }
         if let Some([second, last]) = head.last_chunk() {
@@ -75,6 +92,24 @@ impl Head {
     /// How much of it went to the engine.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// What the head behind so many others asks for.
+    pub fn asked(&self, heads: u32) -> Option<Asked<'_>> {
+        if self.heads != heads {
+            return None;
+        }
+        let mut words = self.first.trim_ascii_end().split(|byte| *byte == b' ');
+        let method = words.next().filter(|method| method.iter().all(u8::is_ascii_graphic))?;
+        let target = words.find(|word| !word.is_empty())?;
+        Some(Asked { method: std::str::from_utf8(method).ok()?, target: std::str::from_utf8(target).ok()? })
+    }
+
+    fn keep(&mut self, read: &[u8]) {
+        let line = read.get(self.line.before(read)..).unwrap_or_default();
+        let end = memchr::memchr(b'\n', line).unwrap_or(line.len());
+        let room = KEPT.saturating_sub(self.first.len());
+        self.first.extend_from_slice(line.get(..end.min(room)).unwrap_or_default());
     }
 
     /// Why a head that is still not complete is refused; asked before more of it is read.
@@ -151,6 +186,29 @@ mod tests {
                 assert_eq!(taken(part, cut / 2), (part.len(), false), "{part:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_head_asks_for_is_known_however_it_is_cut() {
+        let asked = |bytes: &[u8], cut: usize| {
+            let mut head = Head::default();
+            let _ = head.take(0, &bytes[..cut]).and_then(|_| head.take(0, &bytes[cut..]));
+            head.asked(0).map(|asked| (asked.method.to_owned(), asked.target.to_owned()))
+        };
+        for line in ["GET /a?b HTTP/1.1\r\nHo st", "\r\nGET /a?b\n", "GET /a?b c d\r\n"] {
+            for cut in 0..line.len() {
+                assert_eq!(
+                    asked(line.as_bytes(), cut),
+                    Some(("GET".into(), "/a?b".into())),
+                    "{line:?} at {cut}"
+                );
+            }
+        }
+        for nothing in [&b"\x16\x03\x01 /\n"[..], b"GET\r\n", b"", b"GET /\xff HTTP/1.1\r\n"] {
+            assert_eq!(asked(nothing, 0), None);
+        }
+        let long = format!("GET /{}", "x".repeat(5000));
+        assert_eq!(asked(long.as_bytes(), 7).expect("a line").1.len(), KEPT - "GET ".len());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::http2;
 use super::idle::{Wait, Waited};
-use super::refusal::Refusals;
+use super::refusal::{self, Refusals};
 use super::stream::EdgeStream;
 use crate::snapshot::{Limits, SnapshotStore};
 use pingora::{Error, ErrorType};
@@ -57,7 +57,7 @@ async fn serve_http1<A: Application>(
             }
         }
         // In a box, because a connection has no use for its room while it waits.
-        let served = Box::pin(serve_request(app, stream, &wait, &limits)).await;
+        let served = Box::pin(serve_request(app, stream, &wait, &limits, &connection)).await;
         let Some(mut next) = served.or_else(|| connection.take_kept()) else { return };
         // Also what ended well: should its reader and the door ever disagree on where a body ends, nothing
         // that follows is taken for a request.
@@ -73,6 +73,7 @@ async fn serve_request<A: Application>(
     stream: Box<EdgeStream>,
     wait: &Wait,
     limits: &Limits,
+    connection: &Connection,
 ) -> Option<Box<EdgeStream>> {
     // In a box, because it is handed on from one to the next.
     let mut session = Box::new(ServerSession::new_http1(stream));
@@ -87,6 +88,7 @@ async fn serve_request<A: Application>(
             return None;
         }
         Err(error) => {
+            connection.set_head_fault(refusal::detail(&error));
             refuse_head(session, &error).await;
             return None;
         }

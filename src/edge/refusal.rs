@@ -5,7 +5,9 @@
 //! What a record is, the door does not know.
 
 use super::connection::Connection;
+use super::head::Asked;
 use crate::snapshot::{Cause, SnapshotStore};
+use pingora::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,34 @@ pub struct Refused<'a> {
     pub waited: Duration,
     /// Bytes of the answer's body.
     pub sent: u64,
+    /// What it asked for, where its first line says so.
+    pub asked: Option<Asked<'a>>,
+}
+
+/// What the engine could not read of a head, in a word.
+pub fn detail(error: &Error) -> Option<&'static str> {
+    use httparse::Error as Fault;
+    if let Some(fault) = error.root_cause().downcast_ref::<Fault>() {
+        return match fault {
+            Fault::HeaderName => Some("field_name"),
+            Fault::HeaderValue => Some("field_value"),
+            Fault::NewLine => Some("line_end"),
+            Fault::Version => Some("version"),
+            Fault::Token => Some("request_line"),
+            Fault::Status | Fault::TooManyHeaders => None,
+        };
+    }
+    let context = error.context.as_ref()?.as_str();
+    // In the engine's own words, the most particular one first.
+    let words = [
+        ("Content-Length", "content_length"),
+        ("Transfer-Encoding", "transfer_encoding"),
+        ("Host", "host"),
+        ("request target", "authority"),
+        ("authority", "authority"),
+        ("method", "request_line"),
+    ];
+    words.iter().find(|(word, _)| context.contains(word)).map(|(_, detail)| *detail)
 }
 
 /// Where pages come from and records go.
@@ -38,15 +68,21 @@ pub struct Refusals {
 
 impl Refusals {
     /// Records a refusal; gives the answer as it goes over the wire (HTTP/1.1, closing).
-    pub fn refuse(&self, connection: &Connection, cause: Cause, waited: Duration) -> Vec<u8> {
+    pub fn refuse(
+        &self,
+        connection: &Connection,
+        cause: Cause,
+        waited: Duration,
+        asked: Option<Asked<'_>>,
+    ) -> Vec<u8> {
         let page = self.snapshots.load().pages.wire(cause.rejection);
         let body = memchr::memmem::find(&page, b"\r\n\r\n").map_or(0, |end| page.len() - end - 4);
-        self.record(connection, cause, waited, body as u64);
+        self.recorder.refused(&Refused { connection, cause, waited, sent: body as u64, asked });
         page
     }
 
     /// Records a refusal that was answered elsewhere, with `sent` bytes of body.
     pub fn record(&self, connection: &Connection, cause: Cause, waited: Duration, sent: u64) {
-        self.recorder.refused(&Refused { connection, cause, waited, sent });
+        self.recorder.refused(&Refused { connection, cause, waited, sent, asked: None });
     }
 }

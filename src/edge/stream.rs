@@ -173,7 +173,8 @@ impl EdgeStream {
     }
 
     fn refuse(&mut self, cause: Cause, waited: Duration) {
-        let page = self.refusals.refuse(&self.connection, cause, waited);
+        let asked = self.framing.head.asked(self.connection.heads());
+        let page = self.refusals.refuse(&self.connection, cause, waited, asked);
         self.connection.head_complete();
         self.refused = true;
         self.buffer().extend_from_slice(&page);
@@ -182,8 +183,12 @@ impl EdgeStream {
     /// Two fields named Host are malformed for the engine, and so are too many fields of any name.
     fn refuse_malformed(&mut self) {
         let many = self.framing.head.has_too_many_fields();
-        let rejection = if many { Rejection::TooManyHeaders } else { Rejection::Malformed };
-        self.refuse(rejection.into(), Duration::ZERO);
+        let cause = match (many, self.connection.head_fault()) {
+            (true, _) => Rejection::TooManyHeaders.into(),
+            (false, Some(detail)) => Rejection::Malformed.because(detail),
+            (false, None) => Rejection::Malformed.into(),
+        };
+        self.refuse(cause, Duration::ZERO);
     }
 
     /// The head will not be read to its end: the client is told so if the socket takes it at once.

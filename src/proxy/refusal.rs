@@ -1,5 +1,5 @@
-//! The records of requests the door has refused by itself: nothing of their head is known, so the
-//! record says where they came from and why they went no further.
+//! The records of requests the door has refused by itself: of their head nothing is known but what its first line
+//! asks for, so the record says that, where they came from and why they went no further.
 
 use super::record::Records;
 use super::request_id::RequestId;
@@ -26,8 +26,17 @@ impl Recorder for Records {
         snapshot.rejected.observe(&NO_METHOD, status, refused.waited.as_secs_f64(), 0, refused.sent);
         let mut request_id = RequestId::default();
         log::debug!("request {} from {}: {cause}", request_id.as_str(), connection.peer);
+        let method = refused.asked.map_or(UNKNOWN, |asked| asked.method);
+        let target = refused.asked.map_or(UNKNOWN, |asked| asked.target);
+        let (path, query) =
+            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let (policy, client) = (&snapshot.access_log, connection.peer.ip());
-        if !policy.wants(client, "", status, self.metrics.access_log_excluded()) {
+        if !policy.wants(
+            client,
+            refused.asked.map_or("", |_| path),
+            status,
+            self.metrics.access_log_excluded(),
+        ) {
             return;
         }
         let record = AccessRecord {
@@ -37,10 +46,10 @@ impl Recorder for Records {
             peer: Some(connection.transport_peer),
             listener: &connection.listener.name,
             tls: connection.tls.as_ref().map(|tls| tls.version),
-            method: UNKNOWN,
+            method,
             host: "",
-            path: UNKNOWN,
-            query: None,
+            path,
+            query,
             protocol: if connection.phase() == Phase::Multiplexed { "HTTP/2" } else { "HTTP/1.1" },
             status,
             bytes_in: 0,

@@ -237,3 +237,35 @@ fn what_is_refused_before_routing_is_counted_and_recorded() {
     gateway.wait_metric("portcullis_http_requests_total", &[("route", "rejected"), ("code", "400")], 1.0);
     gateway.wait_metric("portcullis_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);
 }
+
+#[test]
+fn records_of_heads_that_cannot_be_read_say_what_was_asked_for_and_what_was_wrong() {
+    let gateway = Gateway::start(NOTHING);
+    for (path, head, rejection, detail) in [
+        ("/name", "GET /name?q=1 HTTP/1.1\r\nHost : a\r\n\r\n", "malformed", Some("field_name")),
+        ("/value", "GET /value?q=1 HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", "malformed", Some("field_value")),
+        ("/twice", "GET /twice?q=1 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "malformed", Some("host")),
+        (
+            "/length",
+            "GET /length?q=1 HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+            "malformed",
+            Some("content_length"),
+        ),
+        (
+            "/old",
+            "GET /old?q=1 HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "malformed",
+            Some("transfer_encoding"),
+        ),
+        ("/version", "GET /version?q=1 HTTP/3.7\r\nHost: a\r\n\r\n", "malformed", Some("version")),
+        ("/space", "GET /space?q=1 b HTTP/1.1\r\nHost: a\r\n\r\n", "target", Some("space")),
+        ("/control", "GET /control?q=1 HTTP/1.1\x01\r\nHost: a\r\n\r\n", "target", Some("control")),
+    ] {
+        let mut client = gateway.connect();
+        client.send(head);
+        assert_eq!(client.response().status, 400, "{path}");
+        let record = gateway.wait_record_of(path);
+        assert_eq!((&record["method"], &record["query"]), (&"GET".into(), &"q=1".into()), "{record}");
+        assert_eq!((&record["rejection"], record["rejection_detail"].as_str()), (&rejection.into(), detail));
+    }
+}
