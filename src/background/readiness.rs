@@ -10,7 +10,7 @@ use crate::upstream::moment::Moment;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
 /// What the process knows of its own state. Lives as long as the process.
@@ -20,11 +20,16 @@ pub struct Readiness {
     state: watch::Sender<State>,
 }
 
+/// A reload that takes this long is told of: a file system that hangs, or far more than there was before.
+const LONG_RELOAD: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Default)]
 struct Facts {
     workers_up: usize,
     listeners: Vec<BoundListener>,
     last_reload: Option<ReloadOutcome>,
+    /// When the reload began that runs now.
+    reloading: Option<Instant>,
     draining: bool,
 }
 
@@ -151,9 +156,17 @@ impl Readiness {
         self.update(|facts| facts.draining = true);
     }
 
+    /// A reload begins.
+    pub fn reload_begins(&self) {
+        self.update(|facts| facts.reloading = Some(Instant::now()));
+    }
+
     /// A reload ended, well or not.
     pub fn reload_finished(&self, outcome: ReloadOutcome) {
-        self.update(|facts| facts.last_reload = Some(outcome));
+        self.update(|facts| {
+            facts.last_reload = Some(outcome);
+            facts.reloading = None;
+        });
     }
 
     /// Where the process is in its life.
@@ -192,7 +205,7 @@ impl Readiness {
             state,
             generation: serving.generation,
             checks: Checks {
-                configuration: configuration_check(serving.generation, facts.last_reload.as_ref()),
+                configuration: configuration_check(serving.generation, &facts),
                 listeners: listeners_check(&facts.listeners),
                 workers: self.workers_check(facts.workers_up, stuck),
                 upstreams: Check {
@@ -278,7 +291,16 @@ impl From<&Snapshot> for Serving {
     }
 }
 
-fn configuration_check(generation: u64, last_reload: Option<&ReloadOutcome>) -> Check {
+fn configuration_check(generation: u64, facts: &Facts) -> Check {
+    let mut check = last_reload_check(generation, facts.last_reload.as_ref());
+    let running = facts.reloading.map(|began| began.elapsed()).filter(|running| *running >= LONG_RELOAD);
+    if let Some(running) = running {
+        check.detail.push_str(&format!("; a reload has been running for {} s", running.as_secs()));
+    }
+    check
+}
+
+fn last_reload_check(generation: u64, last_reload: Option<&ReloadOutcome>) -> Check {
     match last_reload.map(|outcome| &outcome.result) {
         Some(Err(failure)) => Check {
             ok: false,
@@ -377,6 +399,18 @@ mod tests {
         let report = readiness.report(&SERVING, None);
         assert!(!report.ready);
         assert_eq!(report.state, State::Draining);
+    }
+
+    #[test]
+    fn a_reload_that_takes_long_is_named() {
+        let readiness = Readiness::new(0);
+        let detail = || readiness.report(&SERVING, None).checks.configuration.detail;
+        readiness.reload_begins();
+        assert_eq!(detail(), "generation 3 serves");
+        readiness.facts.lock().reloading = Instant::now().checked_sub(LONG_RELOAD * 2);
+        assert_eq!(detail(), "generation 3 serves; a reload has been running for 4 s");
+        readiness.reload_finished(ReloadOutcome { at: SystemTime::now(), generation: 4, result: Ok(()) });
+        assert_eq!(detail(), "generation 3 serves");
     }
 
     #[test]

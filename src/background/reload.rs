@@ -75,6 +75,7 @@ impl Reloader {
             return self.outcome(Ok(()));
         };
         systemd::reloading();
+        self.readiness.reload_begins();
         let begun = Instant::now();
         let result = self.replace(path);
         match &result {

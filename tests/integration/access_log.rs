@@ -186,11 +186,16 @@ fn a_full_disk_costs_lines_and_not_requests() {
 
 #[test]
 fn a_log_that_cannot_be_opened_ends_the_start_with_a_sentence() {
-    let yaml = "routes: [{ respond: {} }]\naccess_log: { output: no-such/access.log }\n";
-    let mut gateway = Gateway::builder(yaml).spawn();
-    assert_eq!(gateway.wait_exit(DEADLINE), COULD_NOT_START);
-    let sentence = format!("cannot open the access log: {}/no-such/access.log", gateway.dir().display());
-    assert!(gateway.log().contains(&sentence), "{}", gateway.log());
+    for (output, code, sentence) in [
+        ("./", COULD_NOT_START, "cannot open the access log: {DIR}/"),
+        ("no-such/access.log", 1, ":2: access_log.output: cannot be opened: {DIR}/no-such is not a folder"),
+    ] {
+        let yaml = format!("routes: [{{ respond: {{}} }}]\naccess_log: {{ output: {output} }}\n");
+        let mut gateway = Gateway::builder(&yaml).spawn();
+        assert_eq!(gateway.wait_exit(DEADLINE), code, "{output}");
+        let sentence = sentence.replace("{DIR}", &gateway.dir().display().to_string());
+        assert!(gateway.log().contains(&sentence), "{}", gateway.log());
+    }
 }
 
 #[test]

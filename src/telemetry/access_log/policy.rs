@@ -68,8 +68,15 @@ impl AccessLogPolicy {
                 );
             }
         }
+        let output = resolved(&config.output, source);
+        if let AccessLogOutput::File(file) = &output
+            && let Some(folder) = file.parent().filter(|folder| !folder.is_dir())
+        {
+            let reason = format!("cannot be opened: {} is not a folder", folder.display());
+            refuse("output".into(), reason, "make it, or name a file in one that is there");
+        }
         AccessLogPolicy {
-            output: resolved(&config.output, source),
+            output,
             format,
             redaction: redaction(config, &mut refuse),
             clients: exclude.clients.iter().take(MOST_CLIENTS).map(|cidr| cidr.0).collect(),
