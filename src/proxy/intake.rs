@@ -32,7 +32,7 @@ pub fn accept(session: &mut ServerSession, exchange: &mut Exchange) {
         .and_then(|()| check_limits(session, &limits))
         .and_then(|()| check_method(session))
         .and_then(|()| check_framing(session))
-        .and_then(|()| check_expectation(session.req_header()))
+        .and_then(|()| check_expectation(session.req_header_mut()))
         .and_then(|()| make_canonical(session.req_header_mut(), exchange))
         .and_then(|()| check_loop(session.req_header(), exchange));
     close_if_asked(session);
@@ -145,10 +145,15 @@ fn is_countable(length: &HeaderValue) -> bool {
     length.to_str().is_ok_and(|length| length.parse::<i64>().is_ok())
 }
 
-/// RFC 9110 section 10.1.1: whoever expects what is not known here must hear of it. HTTP/1.0 knows no expectations.
-fn check_expectation(head: &RequestHeader) -> Result<(), Cause> {
+/// RFC 9110 section 10.1.1: whoever expects what is not known here must hear of it. HTTP/1.0 knows no expectations, and the
+/// upstream, which is spoken to in HTTP/1.1, must not hear of one.
+fn check_expectation(head: &mut RequestHeader) -> Result<(), Cause> {
+    if head.version == Version::HTTP_10 {
+        head.remove_header(&header::EXPECT);
+        return Ok(());
+    }
     let known = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    let all = head.version == Version::HTTP_10 || head.headers.get_all(header::EXPECT).iter().all(known);
+    let all = head.headers.get_all(header::EXPECT).iter().all(known);
     if all { Ok(()) } else { Err(Rejection::Expectation.into()) }
 }
 
@@ -279,11 +284,12 @@ const KNOWN: [&str; 3] = ["close", "keep-alive", "upgrade"];
 
 /// RFC 9110 section 7.6.1: end-to-end fields must not be nominated. Those that frame the message or
 /// say who asks for what decide about it, so whoever nominates them is not obeyed.
-const NEVER_NOMINATED: [HeaderName; 9] = [
+const NEVER_NOMINATED: [HeaderName; 10] = [
     header::HOST,
     header::CONTENT_LENGTH,
     header::TRANSFER_ENCODING,
     header::FORWARDED,
+    header::VIA,
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-forwarded-proto"),
     HeaderName::from_static("x-forwarded-host"),

@@ -3,6 +3,7 @@
 
 use crate::support::eventually::until;
 use crate::support::frames::{END_STREAM, Frames, get, headers, kind};
+use crate::support::http2::Http2;
 use crate::support::http2_origin::{Call, Http2Origin};
 use crate::support::{Gateway, Origin, Reply};
 
@@ -73,6 +74,7 @@ fn lengths_nobody_can_count_and_expectations_nobody_knows_are_refused() {
     assert_eq!(post("Expect: 100-continue\r\nExpect: x"), 417);
     gateway.wait_metric("portcullis_rejections_total", &[("reason", "expectation")], 3.0);
     assert_eq!(status(&gateway, "GET / HTTP/1.0\r\nExpect: x\r\n\r\n"), 200, "HTTP/1.0 expects nothing");
+    assert_eq!(origin.only_request().header("expect"), None, "nor does the upstream hear of it");
     let mut client = Frames::open(gateway.address());
     client.send(headers(1, END_STREAM, &[&get("a", "/")[..], &[("expect", "x")]].concat()));
     client.wait(kind::HEADERS);
@@ -116,9 +118,13 @@ fn an_upstream_hears_which_way_a_request_has_come() {
             client.get("a", "/", "Via: 1.0 fred\r\nVIA: 1.1 p (x)\r\n").text(),
             "1.0 fred, 1.1 p (x), 1.1 portcullis"
         );
+        let nominated = client.get("a", "/", "Via: 1.0 fred\r\nConnection: via\r\n");
+        assert_eq!(nominated.text(), "1.0 fred, 1.1 portcullis", "it cannot be nominated away");
         let mut old = gateway.connect();
         old.send("GET / HTTP/1.0\r\n\r\n");
         assert_eq!(old.response().text(), "1.0 portcullis");
+        let new = Http2::open(gateway.address(), "a").get("https://a/");
+        assert_eq!(new.text(), "2.0 portcullis");
         let yaml =
             format!("proxy: {{ lane: {lane}, via: off }}\nroutes: [{{ upstream: [\"{{ORIGIN}}\"] }}]\n");
         gateway.reload(&yaml);
@@ -163,10 +169,14 @@ fn a_client_may_ask_how_far_its_options_go() {
 }
 
 #[test]
-fn an_origin_of_http2_always_gets_an_authority() {
+fn an_origin_of_http2_gets_an_authority_and_hears_which_way_a_request_has_come() {
     let origin = Http2Origin::plain(|mut call: Call| async move {
         let authority = call.request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let head = http::Response::builder().header("x-authority", authority).body(()).unwrap();
+        let mut head = http::Response::builder().header("x-authority", authority);
+        for via in call.request.headers().get_all("via") {
+            head = head.header("x-via", via);
+        }
+        let head = head.body(()).unwrap();
         call.respond.send_response(head, true).unwrap();
     });
     let yaml = "routes: [{ upstream: app }]\nupstreams: { app: { protocol: h2c, endpoints: [\"{APP}\"] } }\n";
@@ -178,7 +188,14 @@ fn an_origin_of_http2_always_gets_an_authority() {
         connection.send(format!("{head}\r\n\r\n"));
         let answer = connection.response();
         assert_eq!((answer.status, answer.header("x-authority")), (200, Some(host.as_str())), "{head}");
+        assert_eq!(answer.header("x-via"), Some("1.0 portcullis"), "{head}");
     }
+    let answer = gateway.connect().get("a", "/", "Via: 1.0 fred\r\n");
+    assert_eq!(answer.header("x-via"), Some("1.0 fred, 1.1 portcullis"));
+    let mut five = "Via: 1.1 portcullis\r\n".repeat(4);
+    assert_eq!(gateway.connect().get("a", "/", &five).status, 200);
+    five.push_str("Via: 1.1 Portcullis\r\n");
+    assert_eq!(gateway.connect().get("a", "/", &five).status, 508);
 }
 
 #[test]
