@@ -213,11 +213,13 @@ fn is_gone(reading: &mut Reading, patience: Duration) -> bool {
     matches!(read, Some(0))
 }
 
-/// Fields of different names in the order of their names: theirs means nothing (RFC 9110 section 5.3).
+/// Fields of different names in the order of their names: theirs means nothing (RFC 9110 section 5.3), nor does the
+/// case of a name, which differs for Upgrade.
 pub fn normal_request(request: &str) -> String {
-    let normal = |line: &str| match line.to_ascii_lowercase().starts_with("x-request-id: ") {
-        true => "x-request-id: *".to_owned(),
-        false => line.to_owned(),
+    let normal = |line: &str| match line.split_once(": ") {
+        Some((name, _)) if name.eq_ignore_ascii_case("x-request-id") => "x-request-id: *".to_owned(),
+        Some((name, value)) if name.eq_ignore_ascii_case("upgrade") => format!("upgrade: {value}"),
+        _ => line.to_owned(),
     };
     let (head, body) = request.split_once("\r\n\r\n").unwrap_or((request, ""));
     let mut lines: Vec<String> = head.split("\r\n").map(normal).collect();
