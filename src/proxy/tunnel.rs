@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Most that is read at once.
-const READ: usize = 64 * 1024;
+const READ: usize = 32 * 1024;
 
 thread_local! {
     /// What is read on this worker, until it is written.

@@ -2,6 +2,7 @@
 
 use crate::support::client::{Connection, Stream};
 use crate::support::eventually::{DEADLINE, until};
+use crate::support::frames::{self, Frames};
 use crate::support::http2_origin::{Call, Http2Origin, send_all};
 use crate::support::{Gate, Gateway, Origin, Reply};
 use bytes::Bytes;
@@ -84,7 +85,37 @@ fn slow_readers_do_not_fill_the_memory() {
         }
     });
     let gateway = Gateway::builder(&yaml("http1")).set("ORIGIN", origin).start();
-    slow_readers(&gateway, &sent, 64 * KIB);
+    slow_readers(&gateway, &sent, 8 * KIB);
+}
+
+/// A window that never opens, for each of many streams.
+#[test]
+fn streams_nobody_reads_do_not_fill_the_memory() {
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&sent);
+    let origin = bare_origin(move |mut stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {WHOLE}\r\n\r\n");
+        while stream.write_all(PIECE).is_ok() {
+            counted.fetch_add(PIECE.len() as u64, Ordering::SeqCst);
+        }
+    });
+    let gateway = Gateway::builder(&yaml("http1")).set("ORIGIN", origin).start();
+    let before = gateway.rss_kib();
+    let clients: Vec<Frames> = (0..4)
+        .map(|_| {
+            let mut client = Frames::silent(gateway.address());
+            client.send([frames::PREFACE, &frames::setting(4, 0)].concat());
+            for number in 0..50 {
+                client.send(frames::headers(number * 2 + 1, frames::END_STREAM, &frames::get("a", "/big")));
+            }
+            client
+        })
+        .collect();
+    gateway.wait_metric_is("portcullis_http_requests_in_flight", &[], 200.0);
+    wait_still(&sent);
+    let grown = gateway.rss_kib().saturating_sub(before);
+    assert!(grown < 200 * 64, "grown by {grown} KiB for 200 streams");
+    drop(clients);
 }
 
 #[test]
@@ -102,7 +133,7 @@ fn slow_readers_of_http2_upstreams_do_not_fill_the_memory() {
         }
     });
     let gateway = Gateway::builder(&yaml("h2c")).set("ORIGIN", origin.address()).start();
-    slow_readers(&gateway, &sent, 96 * KIB);
+    slow_readers(&gateway, &sent, 48 * KIB);
 }
 
 #[test]

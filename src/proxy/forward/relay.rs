@@ -27,7 +27,7 @@ const PARTS: usize = 4;
 const INTERIMS: usize = 100;
 
 /// Bytes of an answer beyond which nothing more is waited for before they are written.
-const ENOUGH: usize = 32 * 1024;
+const ENOUGH: usize = 16 * 1024;
 
 /// What happened next.
 enum Event {
@@ -64,7 +64,7 @@ pub async fn run<L: Link>(link: &mut L, session: &mut ServerSession, exchange: &
                 if exchange.attempt.answered {
                     upstream::paused(exchange);
                 }
-                if session.response_duplex_vec(parts).await.map_err(of_client)? {
+                if write(parts, session).await.map_err(of_client)? {
                     break;
                 }
                 if exchange.attempt.answered {
@@ -166,13 +166,11 @@ fn at_hand<L: Link>(
     exchange: &mut Exchange,
 ) -> Result<Vec<HttpTask>> {
     let mut parts = Vec::with_capacity(PARTS);
-    let (mut part, mut size) = (first, 0);
+    let (mut part, mut bytes) = (first, 0);
     loop {
         pass(&mut part, session, exchange)?;
-        if let HttpTask::Body(Some(piece), _) = &part {
-            size += piece.len();
-        }
-        let last = part.is_end() || parts.len() + 1 == PARTS || size > ENOUGH;
+        bytes += size(&part);
+        let last = part.is_end() || parts.len() + 1 == PARTS || bytes > ENOUGH;
         parts.push(part);
         if last {
             return Ok(parts);
@@ -195,6 +193,27 @@ fn at_once<L: Link>(link: &mut L) -> Option<Result<Turn>> {
     match link.poll_turn(&mut std::task::Context::from_waker(waker)) {
         Poll::Ready(turn) => Some(turn),
         Poll::Pending => None,
+    }
+}
+
+/// Writes parts of an answer. Whether it has ended. Together only where they are small: the session copies what it
+/// writes together, and keeps the room for it.
+async fn write(parts: Vec<HttpTask>, session: &mut ServerSession) -> Result<bool> {
+    let size: usize = parts.iter().map(size).sum();
+    if parts.len() == 1 || size <= ENOUGH {
+        return session.response_duplex_vec(parts).await;
+    }
+    let mut ended = false;
+    for part in parts {
+        ended = session.response_duplex_vec(vec![part]).await?;
+    }
+    Ok(ended)
+}
+
+fn size(part: &HttpTask) -> usize {
+    match part {
+        HttpTask::Body(Some(piece), _) => piece.len(),
+        _ => 0,
     }
 }
 

@@ -14,8 +14,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Most that is read at once.
-const READ: usize = 64 * 1024;
+/// Most that is read at once, and what a client that does not read holds of an answer.
+const READ: usize = 32 * 1024;
 
 /// A piece up to this size is copied behind what frames it, where that saves a write.
 const COPIED: usize = 16 * 1024;
