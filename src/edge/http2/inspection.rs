@@ -2,7 +2,7 @@
 
 use super::PREFACE;
 use super::flood::Flood;
-use super::frames::{DATA, Frame, Frames, HEADERS, RST_STREAM};
+use super::frames::{DATA, END_STREAM, Frame, Frames, HEADERS, RST_STREAM};
 use super::interim::Interim;
 use super::trailers::Trailers;
 use atomic_waker::AtomicWaker;
@@ -15,7 +15,7 @@ use std::task::Context;
 use tokio::sync::Notify;
 
 /// Heads that are remembered until more of their stream comes, or they are refused.
-const HEADS: usize = 64;
+const HEADS: usize = 256;
 
 /// Streams whose place is remembered: more than can be open at once.
 const OPENED: usize = 512;
@@ -125,12 +125,13 @@ impl Inspection {
         let (mut at, mut refused) = (0, 0);
         while let Some(frame) = self.sent.next(bytes, &mut at) {
             self.flood.sent(&frame);
-            if frame.kind == RST_STREAM && self.is_refusal(&frame, bytes) {
-                refused += 1;
-                self.opened.retain(|opened| *opened != frame.stream);
-            }
-            if frame.kind == HEADERS {
-                push(&mut self.answered, frame.stream);
+            match frame.kind {
+                RST_STREAM => refused += usize::from(self.reset(&frame, bytes)),
+                HEADERS => {
+                    self.answered_by_engine(&frame, bytes);
+                    push(&mut self.answered, frame.stream);
+                }
+                _ => {}
             }
         }
         refused
@@ -173,16 +174,37 @@ impl Inspection {
         out
     }
 
-    fn is_refusal(&mut self, frame: &Frame, bytes: &[u8]) -> bool {
-        // One that is written in pieces is not told from others.
-        let code = frame.payload(bytes).and_then(|payload| payload.try_into().ok()).map(u32::from_be_bytes);
+    /// The stream is reset by us. Gives whether that is a refusal nobody else knows of.
+    fn reset(&mut self, frame: &Frame, bytes: &[u8]) -> bool {
         let Some(at) = self.heads.iter().position(|head| *head == frame.stream) else { return false };
         self.heads.remove(at);
-        if code != Some(Reason::PROTOCOL_ERROR.into()) {
-            return false;
+        // One that is written in pieces is not told from others.
+        let code = frame.payload(bytes).and_then(|payload| payload.try_into().ok()).map(u32::from_be_bytes);
+        let is_malformed = code == Some(Reason::PROTOCOL_ERROR.into());
+        let is_too_much = code == Some(Reason::REFUSED_STREAM.into());
+        if is_too_much || (is_malformed && !self.known_refusal()) {
+            // It is never served, and has no place among those that are.
+            self.opened.retain(|opened| *opened != frame.stream);
+            return is_malformed;
         }
+        false
+    }
+
+    /// The engine answers some of what it refuses, with an empty 400.
+    fn answered_by_engine(&self, frame: &Frame, bytes: &[u8]) {
+        /// `:status: 400` in the static table (RFC 7541 appendix A).
+        const BAD_REQUEST: u8 = 0x8c;
+        let is_empty = frame.flags & END_STREAM != 0;
+        if is_empty && frame.payload(bytes).and_then(<[u8]>::first) == Some(&BAD_REQUEST) {
+            // Its own 400 have a page.
+            self.known_refusal();
+        }
+    }
+
+    /// Whether the engine has said of a refusal that is seen now; asked once for each.
+    fn known_refusal(&self) -> bool {
         let one_less = |count: u32| count.checked_sub(1);
-        self.shared.refused_by_engine.fetch_update(Relaxed, Relaxed, one_less).is_err()
+        self.shared.refused_by_engine.fetch_update(Relaxed, Relaxed, one_less).is_ok()
     }
 }
 
@@ -205,7 +227,7 @@ fn push(streams: &mut VecDeque<u32>, stream: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frames::{END_HEADERS, END_STREAM};
+    use super::super::frames::END_HEADERS;
     use super::*;
 
     fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
@@ -228,5 +250,11 @@ mod tests {
         shared.refused_by_engine();
         assert_eq!(inspection.wrote(&reset(7, 1)), 0, "recorded already");
         assert_eq!(inspection.wrote(&reset(9, 1)), 1);
+        inspection.read(&mut [head(11, END_STREAM), head(13, END_STREAM), head(15, END_STREAM)].concat());
+        shared.refused_by_engine();
+        let answer = frame(HEADERS, END_HEADERS | END_STREAM, 11, b"\x8c");
+        assert_eq!(inspection.wrote(&[answer, reset(13, 7), reset(15, 1)].concat()), 1);
+        let places: Vec<u32> = inspection.opened.iter().copied().collect();
+        assert_eq!(places, [3, 5, 7, 11], "of those that were served, or refused by the engine");
     }
 }

@@ -181,7 +181,6 @@ impl Life<'_> {
             match accepted {
                 // A client that heard of the end, and would have said so, asks no more.
                 Ok(Some(H2Accept::Session(mut session))) if ending && self.crossing >= STREAMS => {
-                    self.order += 1;
                     session.shutdown_with_reason(Reason::REFUSED_STREAM);
                     self.refuse();
                 }
