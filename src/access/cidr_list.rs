@@ -4,7 +4,7 @@
 //! byte order mark. Every bad line is a problem with its file and line: a list is never taken in part,
 //! because a deny list must not fail open. How strict one prefix is lies with [`Cidr`].
 
-use crate::config::{Cidr, CidrEntry, Problem, Problems, Source, file};
+use crate::config::{Cidr, CidrEntry, EmptyList, Problem, Problems, Source, file};
 use ipnet::IpNet;
 use std::path::Path;
 
@@ -37,10 +37,20 @@ pub(super) fn load_checked(
                 Ok(()) => prefixes.push(*prefix),
                 Err(reason) => problems.push(source.problem(path, reason)),
             },
-            CidrEntry::File { file } => {
+            CidrEntry::File { file, empty } => {
                 let file = source.resolve(file);
                 match file::contents(&file, MAX_FILE_MEBIBYTES) {
-                    Ok(text) => parse(&text, &file, &path, &mut prefixes, problems, &check),
+                    Ok(text) => {
+                        let before = (prefixes.len(), problems.0.len());
+                        parse(&text, &file, &path, &mut prefixes, problems, &check);
+                        if *empty == EmptyList::Refuse && before == (prefixes.len(), problems.0.len()) {
+                            let reason = format!("the list {} is empty", file.display());
+                            let mut problem = source.problem(path, reason);
+                            problem.hint =
+                                Some("`empty: allow` beside `file` where that is meant".to_owned());
+                            problems.push(problem);
+                        }
+                    }
                     Err(reason) => {
                         let reason = format!("cannot read the list {}: {reason}", file.display());
                         problems.push(source.problem(path, reason));
@@ -115,7 +125,7 @@ mod tests {
 
     fn load_file(file: &Path) -> (Vec<IpNet>, Problems) {
         let mut problems = Problems::default();
-        let entries = [CidrEntry::File { file: file.to_owned() }];
+        let entries = [CidrEntry::File { file: file.to_owned(), empty: EmptyList::Refuse }];
         let prefixes = load(&entries, &Source::default(), "access.deny", &mut problems);
         (prefixes, problems)
     }
@@ -164,8 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn empty_file_is_an_empty_list() {
-        assert_eq!(load_text(b""), (Vec::new(), Problems::default()));
+    fn an_empty_file_is_a_mistake_unless_it_is_meant() {
+        for text in [&b""[..], b"# nothing\n\n"] {
+            let (prefixes, problems) = load_text(text);
+            assert!(prefixes.is_empty() && problems.0.len() == 1, "{problems}");
+            assert!(problems.0[0].reason.ends_with(" is empty"), "{problems}");
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text).unwrap();
+            let entries = [CidrEntry::File { file: file.path().to_owned(), empty: EmptyList::Allow }];
+            let mut problems = Problems::default();
+            assert!(load(&entries, &Source::default(), "access.deny", &mut problems).is_empty());
+            assert!(problems.is_empty(), "{problems}");
+        }
     }
 
     #[test]

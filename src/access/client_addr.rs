@@ -77,6 +77,7 @@ fn refuse_everyone(prefix: IpNet) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::EmptyList;
     use std::io::Write;
 
     fn trusted(prefixes: &[&str]) -> TrustedProxies {
@@ -150,7 +151,7 @@ mod tests {
         file.write_all(b"10.0.0.0/8\n::/0\n").unwrap();
         let entries = [
             CidrEntry::Inline("0.0.0.0/0".parse().unwrap()),
-            CidrEntry::File { file: file.path().to_owned() },
+            CidrEntry::File { file: file.path().to_owned(), empty: EmptyList::Refuse },
         ];
         let mut problems = Problems::default();
         TrustedProxies::compile(&entries, &Source::default(), "access.trusted_proxies", &mut problems);

@@ -49,7 +49,27 @@ pub enum CidrEntry {
     File {
         /// Relative to the file that names it.
         file: PathBuf,
+        /// Whether it may list nothing.
+        #[serde(skip_serializing_if = "EmptyList::is_refuse")]
+        empty: EmptyList,
     },
+}
+
+/// What a list file that lists nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyList {
+    /// A mistake, such as a download that failed.
+    #[default]
+    Refuse,
+    /// What it says.
+    Allow,
+}
+
+impl EmptyList {
+    fn is_refuse(&self) -> bool {
+        *self == EmptyList::Refuse
+    }
 }
 
 /// What happens to a client no prefix holds.
@@ -85,6 +105,8 @@ struct EntryVisitor;
 #[serde(deny_unknown_fields)]
 struct FileEntry {
     file: PathBuf,
+    #[serde(default)]
+    empty: EmptyList,
 }
 
 impl<'de> Visitor<'de> for EntryVisitor {
@@ -100,6 +122,6 @@ impl<'de> Visitor<'de> for EntryVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<CidrEntry, A::Error> {
         let entry = FileEntry::deserialize(MapAccessDeserializer::new(access))?;
-        Ok(CidrEntry::File { file: entry.file })
+        Ok(CidrEntry::File { file: entry.file, empty: entry.empty })
     }
 }

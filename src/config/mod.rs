@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, OnDeny};
+pub use access::{AccessConfig, Cidr, CidrEntry, DefaultAction, EmptyList, OnDeny};
 pub use balance::{BalanceConfig, HashBy};
 pub use endpoint_address::EndpointAddress;
 pub use error::{Problem, Problems, ValueError};

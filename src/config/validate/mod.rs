@@ -193,7 +193,7 @@ impl Check<'_> {
 
     fn entries(&mut self, entries: &[CidrEntry], path: &str) {
         for (index, entry) in entries.iter().enumerate() {
-            if matches!(entry, CidrEntry::File { file } if file.as_os_str().is_empty()) {
+            if matches!(entry, CidrEntry::File { file, .. } if file.as_os_str().is_empty()) {
                 self.refuse(format!("{path}[{index}].file"), ValueError::new("must name a file"));
             }
         }

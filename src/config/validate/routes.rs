@@ -286,6 +286,17 @@ impl Check<'_> {
                 self.refuse(part, ValueError::new(format!("{} is in this split twice", quoted(name))));
             }
         }
+        let sticky = |(name, _): &&(String, u32)| {
+            config.upstreams.get(name).is_some_and(|upstream| upstream.sticky.is_some())
+        };
+        let (tied, free) = (shares.iter().find(sticky), shares.iter().find(|share| !sticky(share)));
+        if let (Some((tied, _)), Some((free, _))) = (tied, free)
+            && config.upstreams.contains_key(free)
+        {
+            let reason =
+                format!("{} is sticky and {} is not: all clients end there", quoted(tied), quoted(free));
+            self.refuse(path, ValueError::new(reason).with_hint("make all of its upstreams sticky, or none"));
+        }
         if shares.iter().all(|(_, weight)| *weight == 0) && !self.source.is_refused(path) {
             self.refuse(path, ValueError::new("a split needs a weight above 0"));
         }
