@@ -1,5 +1,4 @@
-//! The engine, for what the gateway does not forward itself: endpoints whose protocol only the handshake tells, upstreams
-//! that want to hear of the client before all else, and all of HTTP/1 where `proxy.lane` is off.
+//! The engine, for exchanges of HTTP/1 where `proxy.lane` is off.
 //!
 //! An exchange comes here decided on ([`Engine::take_over`]); the hooks, in the order the engine runs them,
 //! call the same functions as `forward`: a hook that gains one gives it to that as well.

@@ -140,31 +140,40 @@ fn answers_without_a_body_have_none() {
     }
 }
 
+async fn echo(mut call: Call) {
+    let mut answer = call.answer(Response::new(()));
+    while let Some(piece) = call.next().await {
+        send_all(&mut answer, piece).await;
+    }
+    answer.send_data(Bytes::new(), true).unwrap();
+}
+
 #[test]
 fn large_bodies_pass_whole_both_ways() {
-    let origin = Http2Origin::plain(|mut call: Call| async move {
-        let mut answer = call.answer(Response::new(()));
-        while let Some(piece) = call.next().await {
-            send_all(&mut answer, piece).await;
-        }
-        answer.send_data(Bytes::new(), true).unwrap();
-    });
-    let gateway = in_front("protocol: h2c", &origin);
-    let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
-    let mut connection = gateway.connect();
-    connection.send(format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()));
-    let sent = body.clone();
-    let mut stream = match connection.into_stream() {
-        crate::support::client::Stream::Plain(stream) => stream,
-        crate::support::client::Stream::Tls(_) => unreachable!("a plain port"),
-    };
-    let mut writer = stream.try_clone().unwrap();
-    let sending = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &sent));
-    let mut buffer = Vec::new();
-    let answer = crate::support::response::read_response(&mut stream, &mut buffer, "PUT").unwrap();
-    sending.join().unwrap().unwrap();
-    assert_eq!(answer.status, 200);
-    assert!(answer.body == body, "{} of {} bytes", answer.body.len(), body.len());
+    let authority = Authority::new("root");
+    let plain = Http2Origin::plain(echo);
+    let tls = Http2Origin::tls(&authority.issue(&["origin.test"]), echo);
+    let auto = "protocol: auto, tls: { server_name: origin.test, ca: ca.pem }";
+    for (settings, address) in [("protocol: h2c", plain.address()), (auto, tls.address())] {
+        let builder = Gateway::builder(&yaml(settings)).set("ORIGIN", address);
+        authority.write(builder.dir(), "ca.pem");
+        let gateway = builder.start();
+        let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+        let mut connection = gateway.connect();
+        connection.send(format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len()));
+        let sent = body.clone();
+        let mut stream = match connection.into_stream() {
+            crate::support::client::Stream::Plain(stream) => stream,
+            crate::support::client::Stream::Tls(_) => unreachable!("a plain port"),
+        };
+        let mut writer = stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &sent));
+        let mut buffer = Vec::new();
+        let answer = crate::support::response::read_response(&mut stream, &mut buffer, "PUT").unwrap();
+        sending.join().unwrap().unwrap();
+        assert_eq!(answer.status, 200);
+        assert!(answer.body == body, "{settings}: {} of {} bytes", answer.body.len(), body.len());
+    }
 }
 
 #[test]

@@ -38,17 +38,33 @@ impl Http1 {
     /// What it ended with; the error says whether there is to be another.
     pub async fn attempt(&self, session: &mut ServerSession, exchange: &mut Exchange) -> Result<()> {
         let peer = upstream::peer(session, exchange)?;
-        let key = peer.reuse_hash();
-        let idle = self.idle.take(key);
-        let reused = idle.is_some();
-        let stream = match idle {
-            Some(stream) => stream,
-            // In a box that is gone when the request waits for its answer.
-            None => match Box::pin(super::connected(session, self.connect(&peer))).await {
-                Ok(stream) => stream,
-                Err(error) => return Err(retry::connect_failed(error, exchange)),
-            },
-        };
+        if let Some(stream) = self.idle(&peer) {
+            return self.over(stream, true, &peer, session, exchange).await;
+        }
+        // In a box that is gone when the request waits for its answer.
+        match Box::pin(super::connected(session, self.connect(&peer))).await {
+            Ok(stream) => self.over(stream, false, &peer, session, exchange).await,
+            Err(error) => Err(retry::connect_failed(error, exchange)),
+        }
+    }
+
+    /// An idle connection to this peer.
+    pub fn idle(&self, peer: &HttpPeer) -> Option<Stream> {
+        self.idle.take(peer.reuse_hash())
+    }
+
+    /// One attempt, over a connection that is there.
+    ///
+    /// # Errors
+    /// What it ended with; the error says whether there is to be another.
+    pub async fn over(
+        &self,
+        stream: Stream,
+        reused: bool,
+        peer: &HttpPeer,
+        session: &mut ServerSession,
+        exchange: &mut Exchange,
+    ) -> Result<()> {
         upstream::connected(reused, Line::Own(stream.id()), exchange);
         match exchange_messages(stream, session, exchange).await {
             Ok(link) => {
@@ -59,7 +75,7 @@ impl Http1 {
                     return Ok(());
                 }
                 if let Some(stream) = link.release().await {
-                    self.idle.put(key, stream, peer.idle_timeout().unwrap_or_default());
+                    self.idle.put(peer.reuse_hash(), stream, peer.idle_timeout().unwrap_or_default());
                 }
                 Ok(())
             }

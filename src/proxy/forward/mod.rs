@@ -1,17 +1,18 @@
 //! Forwards a request to its upstream, whatever that speaks.
 //!
-//! `http1` and `http2` make the connection and begin the exchange on it; `relay` is the loop that both have in
+//! `http1` and `http2` make the connection and begin the exchange on it, `auto` whichever the handshake chooses; `relay` is the loop that both have in
 //! common: a body up, an answer down, neither waiting for the other. Every decision is made by the functions the
 //! engine's hooks call (endpoint: [`upstream`], retries: [`retry`](super::retry)), in the order the engine calls them.
 //! A request that needs more than this is left to the engine before anything is done for it.
 
+mod auto;
 mod http1;
 mod http2;
 mod relay;
 
 use super::context::Exchange;
 use super::upstream;
-use crate::config::{UpstreamProtocol, UpstreamProxyProtocol};
+use crate::config::UpstreamProtocol;
 use pingora::{Error, ErrorType, Result};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::configuration::ServerConf;
@@ -29,6 +30,8 @@ pub struct Forwarder {
 enum Spoken {
     Http1,
     Http2,
+    /// What the handshake says.
+    Auto,
 }
 
 impl Forwarder {
@@ -66,6 +69,7 @@ impl Forwarder {
             Spoken::Http1 => self.http1.attempt(session, exchange).await,
             // Every request has a future with room for this one, and few need it.
             Spoken::Http2 => Box::pin(self.http2.attempt(session, exchange)).await,
+            Spoken::Auto => Box::pin(auto::attempt(&self.http1, &self.http2, session, exchange)).await,
         }
     }
 }
@@ -73,13 +77,12 @@ impl Forwarder {
 /// What the request's upstream is spoken to in. `None`: that is for the engine.
 fn spoken(session: &ServerSession, exchange: &mut Exchange) -> Option<Spoken> {
     let pool = upstream::pool(session, exchange)?;
-    let config = pool.config();
-    let is_own = config.proxy_protocol == UpstreamProxyProtocol::Off && exchange.snapshot.lane;
-    match config.protocol {
+    match pool.config().protocol {
         UpstreamProtocol::Http2 | UpstreamProtocol::H2c => Some(Spoken::Http2),
-        UpstreamProtocol::Http1 if is_own => Some(Spoken::Http1),
-        UpstreamProtocol::Auto if is_own && session.is_upgrade_req() => Some(Spoken::Http1),
-        _ => None,
+        _ if !exchange.snapshot.lane => None,
+        UpstreamProtocol::Http1 => Some(Spoken::Http1),
+        UpstreamProtocol::Auto if session.is_upgrade_req() => Some(Spoken::Http1),
+        UpstreamProtocol::Auto => Some(Spoken::Auto),
     }
 }
 
