@@ -1,7 +1,7 @@
 //! What a client sends that serves nothing: pings, settings, priorities, windows opened by crumbs, streams taken back.
 //!
 //! Each such frame spends of a credit, and what is of use earns it back: an answer that begins, data in either
-//! direction, and time. So the pings of a gRPC client, the window updates of a download and a browser that gives up
+//! direction, and time. So the pings of a gRPC client, one for each message it gets, the window updates of a download and a browser that gives up
 //! what it has scrolled past never come to its end, and a flood does after some hundreds of frames.
 
 use super::frames::{ACK, DATA, Frame, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE};
@@ -15,6 +15,13 @@ const PER_SECOND: u32 = 100;
 const PER_ANSWER: u32 = 4;
 /// Bytes of data that earn one.
 const PER_DATA: usize = 1024;
+/// What a piece of an answer earns, however small: a client may answer each with a ping, to measure the way, and with
+/// updates of two windows.
+const PER_PIECE: u32 = 3;
+/// What a window update costs that opens next to nothing: it has us send a piece of that size.
+const CRUMB: u32 = 5;
+/// Most that such an update opens a window by.
+const CRUMB_SIZE: u32 = 64;
 /// What a stream costs that the client takes back: an upstream may be at work on it.
 const RESET: u32 = 2;
 
@@ -35,7 +42,7 @@ impl Default for Flood {
 
 impl Flood {
     /// A frame of the client. The reason to end the connection, where it is one too many.
-    pub(super) fn received(&mut self, frame: &Frame) -> Option<&'static str> {
+    pub(super) fn received(&mut self, frame: &Frame, bytes: &[u8]) -> Option<&'static str> {
         let (cost, reason) = match frame.kind {
             DATA => {
                 self.earn_data(frame.length);
@@ -44,6 +51,7 @@ impl Flood {
             PING if frame.flags & ACK == 0 => (1, "http2_pings"),
             SETTINGS if frame.flags & ACK == 0 => (1, "http2_settings"),
             PRIORITY => (1, "http2_priorities"),
+            WINDOW_UPDATE if opens_crumb(frame, bytes) => (CRUMB, "http2_window_updates"),
             WINDOW_UPDATE => (1, "http2_window_updates"),
             RST_STREAM => (RESET, "http2_resets"),
             // Nothing anybody has defined for this connection (RFC 9113 section 5.5).
@@ -56,7 +64,10 @@ impl Flood {
     /// A frame of ours.
     pub(super) fn sent(&mut self, frame: &Frame) {
         match frame.kind {
-            DATA => self.earn_data(frame.length),
+            DATA => {
+                self.earn(if frame.length > 0 { PER_PIECE } else { 0 });
+                self.earn_data(frame.length);
+            }
             HEADERS => self.earn(PER_ANSWER),
             _ => {}
         }
@@ -86,6 +97,12 @@ impl Flood {
     }
 }
 
+/// Whether an update opens a window by a crumb; one that comes in pieces is not looked into.
+fn opens_crumb(frame: &Frame, bytes: &[u8]) -> bool {
+    let increment = frame.payload(bytes).and_then(|payload| payload.try_into().ok()).map(u32::from_be_bytes);
+    increment.is_some_and(|increment| increment <= CRUMB_SIZE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +113,7 @@ mod tests {
 
     /// Frames until there is one too many.
     fn until_ended(flood: &mut Flood, kind: u8, most: usize) -> Option<(usize, &'static str)> {
-        (1..=most).find_map(|count| flood.received(&frame(kind, 0, 4)).map(|reason| (count, reason)))
+        (1..=most).find_map(|count| flood.received(&frame(kind, 0, 4), &[]).map(|reason| (count, reason)))
     }
 
     #[test]
@@ -116,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn a_window_opened_byte_by_byte_ends_though_each_byte_is_sent() {
+        let update = Frame { start: Some(0), ..frame(WINDOW_UPDATE, 0, 4) };
+        let bytes = [&[0; 9][..], &1_u32.to_be_bytes()].concat();
+        let mut flood = Flood::default();
+        let ended = (0..100_000).find(|_| {
+            flood.sent(&frame(DATA, 0, 1));
+            flood.received(&update, &bytes).is_some()
+        });
+        assert!(ended.is_some_and(|count| count < 1000), "{ended:?}");
+    }
+
+    #[test]
     fn what_is_of_use_earns_what_it_takes() {
         let mut flood = Flood::default();
         for _ in 0..100_000 {
@@ -129,8 +158,14 @@ mod tests {
             assert_eq!(until_ended(&mut flood, RST_STREAM, 1), None);
             assert_eq!(until_ended(&mut flood, PING, 1), None);
         }
+        for _ in 0..100_000 {
+            // A small message of a call that goes on, each answered with a ping and two window updates.
+            flood.sent(&frame(DATA, 0, 50));
+            assert_eq!(until_ended(&mut flood, PING, 1), None);
+            assert_eq!(until_ended(&mut flood, WINDOW_UPDATE, 2), None);
+        }
         for kind in [PING, SETTINGS] {
-            assert_eq!(flood.received(&frame(kind, ACK, 8)), None, "an answer to us");
+            assert_eq!(flood.received(&frame(kind, ACK, 8), &[]), None, "an answer to us");
         }
     }
 }

@@ -104,7 +104,7 @@ impl Inspection {
         while let Some(frame) = self.received.next(bytes, &mut at) {
             self.trailers.look(&frame, bytes);
             self.remember(&frame);
-            if let Some(reason) = self.flood.received(&frame)
+            if let Some(reason) = self.flood.received(&frame, bytes)
                 && !self.is_over
             {
                 self.is_over = true;
