@@ -71,7 +71,8 @@ fn a_new_process_that_fails_leaves_everything_to_the_old_one() {
     for (yaml, code) in [
         ("routes: [{ upstrem: x }]\n".to_owned(), 1),
         (body("new") + "listeners: [{ address: \"192.0.2.1:1\" }]\n", COULD_NOT_START),
-        (body("new") + "access_log: { output: missing/folder/access.log }\n", COULD_NOT_START),
+        (body("new") + "access_log: { output: missing/folder/access.log }\n", 1),
+        (body("new") + "access_log: { output: ./ }\n", COULD_NOT_START),
     ] {
         let mut new = old.upgrade(&yaml);
         assert_eq!(new.wait_exit(DEADLINE), code, "{}", new.log());
