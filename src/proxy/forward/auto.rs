@@ -28,7 +28,7 @@ pub async fn attempt(
     }
     match super::connected(session, http2.chosen(&peer)).await {
         Ok(Chosen::Http1(stream)) => http1.over(stream, false, &peer, session, exchange).await,
-        Ok(Chosen::Http2(stream)) => http2.over(stream, false, &peer, session, exchange).await,
+        Ok(Chosen::Http2(stream)) => http2.over(*stream, false, &peer, session, exchange).await,
         Err(error) => Err(retry::connect_failed(error, exchange)),
     }
 }

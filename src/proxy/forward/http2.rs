@@ -23,7 +23,7 @@ pub enum Chosen {
     /// HTTP/1.1, or nothing.
     Http1(Stream),
     /// HTTP/2.
-    Http2(Http2Session),
+    Http2(Box<Http2Session>),
 }
 
 /// What connects to upstreams of HTTP/2, and the connections to them.
@@ -74,7 +74,7 @@ impl Http2 {
             return Ok((stream, true));
         }
         match self.chosen(peer).await? {
-            Chosen::Http2(stream) => Ok((stream, false)),
+            Chosen::Http2(stream) => Ok((*stream, false)),
             Chosen::Http1(_) => Error::e_explain(ErrorType::InvalidH2, "the endpoint has not chosen HTTP/2"),
         }
     }
@@ -95,7 +95,7 @@ impl Http2 {
         match self.0.new_http_session::<HttpPeer, ()>(peer).await? {
             HttpSession::H2(stream) => {
                 identity::verify(stream.digest().and_then(|digest| digest.ssl_digest.as_deref()))?;
-                Ok(Chosen::Http2(stream))
+                Ok(Chosen::Http2(Box::new(stream)))
             }
             HttpSession::H1(session) => {
                 let stream = session.into_inner();
